@@ -13,25 +13,10 @@ from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import ThresholdResult
+from virtune.report.pages import result as results
 from virtune.report.pages.brief import finding, limits, meaning, trust
 from virtune.report.pages.diagnose import proof_headline, proof_sentences
 from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
-from virtune.report.pages.result import (
-    TOGETHER,
-    TYPICAL,
-    about,
-    answer,
-    arms_text,
-    changed_value,
-    changes_words,
-    headline,
-    in_table,
-    marks_words,
-    passed_line,
-    ruling_text,
-    values_words,
-    verdict_sentences,
-)
 from virtune.report.pages.study import arm_lines, host_words, settings_of
 from virtune.report.pages.tune import answer_lines, arms_table, sections, warnings
 from virtune.report.pages.tune import headline as tuning_headline
@@ -65,7 +50,7 @@ def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = ""
     where = "" if result.study.imported else f"; {host_words(result.study, facts)}"
     told = (*map(str, limits(result)), meaning(result), f"virtune: {trust(result)}{where}")
     said = items(filter(None, told))
-    found, passed = finding(result).plain, passed_line(rulings)
+    found, passed = finding(result).plain, results.passed_line(rulings)
     head = [heading(3, found)] if passed is None else [heading(3, passed.plain), f"**{plain(found)}**\n"]
     first = (*head, *_conditions(result, rulings), *said)
     command = command_again(result.study)
@@ -103,7 +88,6 @@ def line(text: str) -> str:
 
 
 def heading(level: int, text: str) -> str:
-    """Return a heading."""
     return f"{'#' * level} {plain(text)}\n"
 
 
@@ -129,10 +113,10 @@ def code(text: str) -> str:
 
 
 def _head(result: Result, facts: str) -> Iterator[str]:
-    yield from (f"{line(text)}\n" for text in headline(result).plain.split("\n", 1))
-    if drawn := answer(result):
+    yield from (f"{line(text)}\n" for text in results.headline(result).plain.split("\n", 1))
+    if drawn := results.answer(result):
         yield code(set_at(COLUMNS, *drawn).strip("\n"))
-    yield from items((*arm_lines(result.study, facts), *about(result, facts)))
+    yield from items((*arm_lines(result.study, facts), *results.about(result, facts)))
     yield ""
 
 
@@ -140,9 +124,9 @@ def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[
     rows = []
     for one in rulings:
         workload = one.comparison.workload
-        measured = f"{ruling_text(one)}{in_table(result, one)}"
+        measured = f"{results.ruling_text(one)}{results.in_table(result, one)}"
         why = "; ".join(filter(None, (worth(result, workload), one.why)))
-        rows.append((one.condition.text, workload, arms_text(one), measured or "-", one.outcome.value, why))
+        rows.append((one.condition.text, workload, results.arms_text(one), measured or "-", one.outcome.value, why))
     if rows:
         head = ("fails if", "workload", "arm", "measured", "outcome", "why")
         yield from table(head, rows, strong=("breached", "undecided"))
@@ -155,17 +139,23 @@ def _workloads(result: Result) -> Iterator[str]:
         yield f"{line(one.workload.meaning)}\n"
         if one.worth:
             yield f"**{plain(one.worth)}**\n"
-        yield from _values(TYPICAL if one.typical else "", one.rows, view.arms)
-        yield from (*items((*values_words(one, result.study), *changes_words(one, result.study))), "")
+        yield from _values(results.TYPICAL if one.typical else "", one.rows, view.arms)
+        yield from (*items((*results.values_words(one, result.study), *results.changes_words(one, result.study))), "")
         if one.together:
-            yield from _values(TOGETHER, one.together, view.arms)
-        yield from (*items(marks_words(one, result.study)), "", *items(map(str, verdict_sentences(one.verdicts))))
+            yield from _values(results.TOGETHER, one.together, view.arms)
+        yield from (
+            *items(results.marks_words(one, result.study)),
+            "",
+            *items(map(str, results.verdict_sentences(one.verdicts))),
+        )
         yield from (*items(resting_on(result, one.workload) if one.verdicts else ()), "", "")
 
 
 def _values(head: str, rows: Sequence[ViewRow], arms: Sequence[str]) -> Iterator[str]:
     """One row a metric: its value for each arm, and behind those of the others the change against the baseline."""
-    yield from table((head, *arms), ((row.label, *(changed_value(row, cell) for cell in row.cells)) for row in rows))
+    yield from table(
+        (head, *arms), ((row.label, *(results.changed_value(row, cell) for cell in row.cells)) for row in rows)
+    )
 
 
 def _settings(result: Result) -> Iterator[str]:

@@ -75,8 +75,11 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
         words += ["--fail-if", condition.text]
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []
     words += _check_data(study)
-    words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
-    return shlex.join(words)
+    return _on_its_disk(words, study)
+
+
+def _on_its_disk(words: list[str], study: Study) -> str:
+    return shlex.join([*words, *(["--target", study.target] if study.target else ["--scratch", study.scratch])])
 
 
 def _attempts(study: Study) -> list[str]:
@@ -88,7 +91,6 @@ def _check_data(study: Study) -> list[str]:
 
 
 def tune_again(study: Study) -> str:
-    """Return the command line that repeats the search with the same seed."""
     search = study.search
     assert search is not None  # noqa: S101 - only searches are asked again so
     words = ["virtune", "tune", *_space_again(study, search)]
@@ -113,12 +115,10 @@ def tune_again(study: Study) -> str:
         words += [] if value is None else [flag, f"{value:g}" if isinstance(value, float) else str(value)]
     words += _attempts(study)
     words += ["--emulated"] if search.emulated else []
-    words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
-    return shlex.join(words)
+    return _on_its_disk(words, study)
 
 
 def sweep_again(study: Study) -> str:
-    """Return the command line that repeats the sweep."""
     plan = study.sweep
     assert plan is not None  # noqa: S101 - only sweeps are asked again so
     words = ["virtune", "sweep"]
@@ -130,8 +130,7 @@ def sweep_again(study: Study) -> str:
     words += ["--rounds", str(plan.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
     words += [*_attempts(study), *_check_data(study)]
     words += ["--seed", str(study.seed), "--span", _size(study.span_bytes)]
-    words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
-    return shlex.join(words)
+    return _on_its_disk(words, study)
 
 
 def _size(size: int) -> str:
@@ -141,7 +140,6 @@ def _size(size: int) -> str:
 
 
 def _space_again(study: Study, search: Search) -> Iterator[str]:
-    """Yield the options that define the configurations: rig, varied and fixed knobs, baseline."""
     varied = {factor.knob for factor in search.factors}
     baseline = study.arm(study.baseline)
     other = next((arm for arm in study.arms if arm.name != study.baseline), baseline)

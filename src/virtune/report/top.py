@@ -40,7 +40,6 @@ Units = Literal["both", "requests", "bytes"]
 UNITS: tuple[Units, ...] = ("both", "requests", "bytes")
 
 BAR = 12
-"""Cells of the bar of layers in a table."""
 
 LETTERS: Mapping[str, tuple[str, str]] = {
     "v": ("wait in the virtqueue", "yellow"),
@@ -71,7 +70,6 @@ class TopColumn:
     right: bool = True
 
     def cell(self, row: Row) -> Cell:
-        """Return what the column shows of a row."""
         return self.write(self.value(row)) if self.drawn is None else self.drawn(row)
 
 
@@ -85,7 +83,6 @@ class TopTable:
 
 
 def letter_of(layer: RequestLayer) -> str:
-    """Return the letter of a layer in a bar."""
     if " + " in layer.label:
         return "="
     return {"ring": "v", "backend": "q", "device": "d"}.get(layer.boundary, "=")
@@ -114,12 +111,10 @@ def columns_of(kind: TableKind, units: Units = "both", *, limits: bool = False) 
 
 
 def rows_of(kind: TableKind, frame: bottleneck.TopFrame) -> tuple[Row, ...]:
-    """Return the rows of a table, not yet in order."""
     return {"disks": frame.disks, "vms": frame.vms, "threads": frame.threads, "host": frame.devices}[kind]
 
 
 def name_of_row(row: Row) -> str:
-    """Return the name by which a row is filtered and found again."""
     match row:
         case bottleneck.DiskFrame():
             return row.name
@@ -132,7 +127,6 @@ def name_of_row(row: Row) -> str:
 
 
 def is_active(row: Row) -> bool:
-    """Whether a row did anything between the two samples."""
     match row:
         case bottleneck.DiskFrame():
             return row.rates.requests > 0 or bool(row.path.held) or row.path.uncounted > 0
@@ -170,9 +164,6 @@ def table(
 
 
 def head_line(shown: TopTable, width: int) -> Text:
-    """Return the heads of a table's columns; the one it is sorted by is inverted, the letter that sorts by it is
-    underlined.
-    """
     line = Text(" ")
     for index, (column, room) in enumerate(zip(shown.columns, _widths(shown, width), strict=True)):
         title = Text(column.title)
@@ -201,7 +192,6 @@ def row_line(shown: TopTable, row: Row, width: int, *, marked: bool = False) -> 
 
 
 def verdict_cell(row: bottleneck.DiskFrame) -> Text:
-    """Return what limits a disk in one word."""
     if row.gone:
         return Text("gone", style="dim")
     if row.path.iops <= 0 and not row.path.uncounted and not row.found.cause.accuses:
@@ -212,7 +202,6 @@ def verdict_cell(row: bottleneck.DiskFrame) -> Text:
 
 
 def _widths(shown: TopTable, width: int) -> list[int]:
-    """Return the width of each column: the first one has what the others leave."""
     fixed = [column.width for column in shown.columns[1:]]
     return [max(shown.columns[0].width, width - 1 - sum(fixed) - len(fixed)), *fixed]
 
@@ -319,8 +308,6 @@ DEVICES: tuple[TopColumn, ...] = (
 )
 
 SORT_FIRST: Mapping[TableKind, int] = {"disks": 1, "vms": 2, "threads": 3, "host": 7}
-"""The column by which each table is sorted at first."""
-
 
 LAYERS = {"v": "virtqueue_ns", "q": "qemu_ns", "d": "device_ns", "=": "joined_ns"}
 """The column of each layer; `joined_ns` is of layers that are not told apart."""
@@ -334,7 +321,6 @@ CSV_COLUMNS = (
 
 
 def csv_head() -> str:
-    """Return the line of column names."""
     return _line(CSV_COLUMNS)
 
 
@@ -373,7 +359,6 @@ class TopText:
         self.frame = frame
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay it out at the width there is."""
         frame = self.frame
         disks = f"{count_text(len(frame.disks), 'disk')} of {count_text(len(frame.vms), 'running VM')}"
         yield Text(f"{disks}, seen for {format_seconds(frame.seconds)}; {host_words(frame)}", style="dim")
@@ -403,7 +388,6 @@ class DevicesText:
         self.frame, self.others = frame, others
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay it out at the width there is."""
         frame, kept = self.frame, [one for one in self.frame.devices if one.disks and self._is_lowest(one)]
         on = f"{count_text(len(kept), 'device')} with disks of {count_text(len(frame.vms), 'running VM')}"
         yield Text(f"{on}, seen for {format_seconds(frame.seconds)}; {host_words(frame)}", style="dim")
@@ -426,7 +410,6 @@ class DevicesText:
         yield from paragraphs((f"not seen: {line}" for line in frame.missing), "yellow", indent=0)
 
     def _is_lowest(self, one: bottleneck.DeviceFrame) -> bool:
-        """Whether no other device is seen below it."""
         return not _STACKED.fullmatch(one.use.name) or any(disk.devices[-1] == one.use.name for disk in one.disks)
 
 
@@ -454,7 +437,6 @@ def _why(row: bottleneck.DiskFrame) -> Iterator[str]:
 
 
 def legend() -> Text:
-    """Return what the letters of a bar stand for."""
     text = Text()
     for letter, (words, style) in LETTERS.items():
         text.append(", " if text.plain else "").append(letter, style=style).append(f" {words}")
@@ -462,7 +444,6 @@ def legend() -> Text:
 
 
 def host_words(frame: bottleneck.TopFrame) -> str:
-    """Return how busy the host was, in a clause."""
     cpu = frame.host.cpu
     if cpu is None:
         return "host CPUs unknown"
@@ -493,7 +474,6 @@ def _value(metric: str, value: float) -> str:
 
 
 def _reasons(look: bottleneck.DiskLook) -> Iterator[str]:
-    """Yield the cause of a look, the layer with most of the time, and the evidence."""
     yield bottleneck.Bottleneck(cause=look.cause, evidence=(), experiment="").claim
     if look.layer and not any(look.layer in line for line in look.evidence):
         yield f"{format_share(look.layer_share)} of the time in {look.layer}"
@@ -503,7 +483,6 @@ def _reasons(look: bottleneck.DiskLook) -> Iterator[str]:
 def history_lines(
     between: tuple[float, float], looks: int, torn: int, windows: Mapping[str, Sequence[bottleneck.SlowWindow]]
 ) -> Iterator[RenderableType]:
-    """Yield when the disks of each VM were slowest, and why."""
     begin, end = (_clock(one, day=True) for one in between)
     yield paragraph(
         f"{begin} to {end}: {count_text(looks, 'look')} at disks of {count_text(len(windows), 'VM')}", "dim"
@@ -520,7 +499,6 @@ def history_lines(
 
 
 def moment_lines(found: Sequence[bottleneck.DiskLook], torn: int) -> Iterator[RenderableType]:
-    """Yield the disks as they were at a moment, the slowest first."""
     yield from _torn(torn)
     for one in sorted(found, key=lambda one: -one.took_ns):
         rate = f"{format_count(one.iops)} IOPS, {format_bandwidth(one.bandwidth)}, {format_ns(one.took_ns)}"

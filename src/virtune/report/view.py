@@ -26,10 +26,8 @@ _OF_AN_OS = frozenset(("cpu.load.usr", "cpu.load.sys"))
 """What a load without an operating system, as in a bare guest, reports as zero because nobody counts it."""
 
 FUNCTIONAL_ONLY = "functional only: a guest under emulation"
-"""The label of figures that describe the emulator."""
 
 SIMULATED_ONLY = "simulated: invented figures, no disk was measured"
-"""The label of simulated figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +75,9 @@ class WorkloadView:
     together: tuple[ViewRow, ...]
 
     def row(self, metric: str) -> ViewRow | None:
-        """Return the row of a metric, None where it was not measured."""
         return next((row for row in self.rows if row.metric.id == metric), None)
 
     def against(self, metric: str, baseline: str) -> dict[str, Comparison]:
-        """Return by arm the verdicts on a metric against one baseline."""
         return {one.candidate: one for one in self.verdicts if (one.metric, one.baseline) == (metric, baseline)}
 
 
@@ -94,14 +90,12 @@ class ResultView:
 
 
 def view_of(result: Result) -> ResultView:
-    """Return the view of a result."""
     study = result.study
     names = (study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline))
     return ResultView(arms=names, workloads=tuple(workload_view(result, one) for one in study.workloads))
 
 
 def workload_view(result: Result, workload: Workload) -> WorkloadView:
-    """Return the view of one workload."""
     rows = tuple(_rows(result, workload))
     typical = any(_is_typical(row) for row in rows)
     # beside percentiles of a typical round those of all rounds would be taken for the same

@@ -22,10 +22,8 @@ _CHANCE_LEAST = 0.01
 """A chance below it is said to be below it: no test here is so exact that more digits would tell more."""
 
 TOO_FEW = "too few rounds to tell"
-"""The text in the place of an interval of fewer rounds than decide anything."""
 
 TOO_WIDE = "rounds too unlike to tell"
-"""The text in the place of an interval that is too wide."""
 
 
 def difference_text(ratio: Interval, too_wide: str = TOO_WIDE) -> str:
@@ -93,13 +91,11 @@ def count_text(count: int, word: str) -> str:
 
 
 def names_text(names: Sequence[str], most: int) -> str:
-    """Return the first of some names, each once, and how many more there are."""
     once = list(dict.fromkeys(names))
     return ", ".join(once[:most]) + (f" and {len(once) - most} more" if len(once) > most else "")
 
 
 def cut_text(text: str, most: int) -> str:
-    """Return a text, or its begin where it has more characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -128,5 +124,4 @@ def estimate_text(found: LoadEstimate) -> str:
 
 
 def chance_text(chance: float) -> str:
-    """Write the probability of a result by chance alone."""
     return "p < 0.01" if chance < _CHANCE_LEAST else f"p = {chance:.2f}"

@@ -22,9 +22,7 @@ DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 1), (1, 3), (10, 4), (3, 5))
 SHAPES = {"better": "triangle-up", "worse": "triangle-down", "same": "square", "undecided": "circle"}
 """The shape of each verdict, as the legend shows it."""
 
-
 MOST_ARMS = 40
-"""The most lines that are readable."""
 
 _MOST_CHARACTERS = 2000
 """Longer than any expression of ours; a user's name for an arm may be longer."""

@@ -187,7 +187,6 @@ _SCALES = {
     "1/io": (1.0, ""),
 }
 
-
 _LONG_SECONDS = 180
 _SECONDS = ("seconds since the study began", "format(datum.value, '~g')")
 _MINUTES = ("minutes since the study began", "format(datum.value / 60, '.3~g')")

@@ -17,7 +17,7 @@ from virtune.model.verdict import Verdict
 from virtune.report.charts.chart import SHAPES, Chart, file_name, filled, scales_of
 from virtune.report.charts.forest import FOREST, LABEL, forest_row, forest_spec
 from virtune.report.pages.evidence import DRIFT_TOLD
-from virtune.report.pages.fleet import TOO_FEW_HOSTS, mean_ratio, next_ratio, rule_rows, verdict_words
+from virtune.report.pages.fleet import TOO_FEW_HOSTS, rule_rows, verdict_words
 from virtune.report.render.forest import axis_of
 from virtune.report.words import TENFOLD, change_words, count_text, difference_text, limits_text
 
@@ -25,15 +25,14 @@ MOST_DOMAINS = 120
 """The most rows that are readable; those with the worst findings are drawn, and the table has all."""
 
 SEVERITY_COLOURS = {Severity.ERROR: "#ff9b8f", Severity.WARNING: "#ffc27a", Severity.TRY: "#9fd0ee"}
-"""The colour of each severity."""
-
 
 _CELL = 18
 
 
 def audit_map(audited: Sequence[Audited]) -> Chart | None:
     """Draw VMs by rules; None where fewer than two VMs have findings."""
-    found = sorted((one for one in audited if one.findings), key=_weight, reverse=True)
+    found = [one for one in audited if one.findings]
+    found.sort(key=lambda one: (-max(each.rule.severity.rank for each in one.findings), -len(one.findings)))
     if len(found) < 2:
         return None
     drawn = found[:MOST_DOMAINS]
@@ -61,14 +60,9 @@ def audit_map(audited: Sequence[Audited]) -> Chart | None:
 
 
 def _severities(rules: Iterable[Rule]) -> dict[str, Any]:
-    """Return the colour scale of the severities of these rules."""
     found = {rule.severity for rule in rules}
     known = {one.value: colour for one, colour in SEVERITY_COLOURS.items() if one in found}
     return {"domain": list(known), "range": list(known.values())}
-
-
-def _weight(one: Audited) -> tuple[int, int]:
-    return max(finding.rule.severity.rank for finding in one.findings), len(one.findings)
 
 
 HOSTS_SHOWN = 60
@@ -83,7 +77,6 @@ _STATES = {
     "like the others": ("circle", "#0072b2"), "beyond its line": ("square", "#e69f00"),
     "odd": ("triangle-up", "#d55e00"),
 }  # fmt: skip
-"""The mark and the colour of what a host is."""
 
 _FACTORS = f"datum.value > {math.log(TENFOLD)} ? 'x' + format(exp(datum.value), ',.3r') : {LABEL}"
 """A label of an axis on which hosts may be far apart."""
@@ -92,12 +85,10 @@ LINE_MAX = math.log(TENFOLD)
 """A line of the funnel widens the axis to at most a factor of ten: a host of which nothing is known would hide the
 others."""
 
-
 _FLEET_CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
 
 
 def fleet_charts(found: FleetReport) -> Iterator[Chart]:
-    """Return every picture that a report has data for, in the order of the page."""
     for effect in found.effects:
         if effect.ratios:
             yield forest_of_hosts(effect, found.study)
@@ -116,8 +107,8 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
     ends, pooled = _outermost(every), effect.pooled
     named = []
     if pooled is not None:  # above the hosts, of which there may be many
-        named.append((_MEAN, _MEAN, mean_ratio(pooled)))
-        if (coming := next_ratio(pooled)) is not None:
+        named.append((_MEAN, _MEAN, pooled.ratio))
+        if (coming := pooled.next_ratio) is not None:
             named.append((_NEXT, _NEXT, coming))
     named += [(host, verdicts[host].value, ratio) for host, ratio in ends]
     reach = math.log1p(axis_of(ratio for _, _, ratio in named))
@@ -269,7 +260,6 @@ def rule_map(audits: Sequence[HostAudit]) -> Chart | None:
 
 
 def _outermost(rows: Sequence[Any]) -> Sequence[Any]:
-    """Return all of few rows, of many the first and the last."""
     half = HOSTS_SHOWN // 2
     return rows if len(rows) <= HOSTS_SHOWN else [*rows[:half], *rows[-half:]]
 

@@ -18,7 +18,6 @@ FOREST = "forest"
 """How the name of a forest plot begins."""
 
 ROW = 30
-"""The height of a row."""
 
 _RISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 9.0, 99.0, 999.0, 9999.0)
 _FALLS = (-0.01, -0.02, -0.05, -0.1, -0.2, -0.33, -0.5, -0.75, -0.9, -0.99, -0.999, -0.9999)
@@ -26,7 +25,6 @@ _FALLS = (-0.01, -0.02, -0.05, -0.1, -0.2, -0.33, -0.5, -0.75, -0.9, -0.99, -0.9
 
 _APART = 0.28
 """Labels are at least so far from one another, as a share of the axis to one side."""
-
 
 LABEL = (
     "abs(datum.value) < 1e-9 ? '0 %' : datum.value > log(9.99) ? 'x' + format(exp(datum.value), ',.0f') :"
@@ -89,9 +87,7 @@ def ticks_of(reach: float) -> list[float]:
 
 
 def forest_row(name: str, verdict: str, ratio: Interval, reach: float, *, text: str) -> dict[str, Any]:
-    """Return a row: its name, the word by which its mark is chosen, the estimate, the ends of its interval cut to
-    the axis, the text behind.
-    """
+    """Return a row; `verdict` is the word by which its mark is chosen, and the interval is cut to the axis."""
     low, high = (math.log(max(bound, 1e-9)) for bound in (ratio.low, ratio.high))
     return {
         "pair": name,

@@ -53,7 +53,6 @@ def load_curve(result: Result, probe: Workload) -> Chart | None:
 
 
 def _with_ends(tail: Value) -> str:
-    """Write a percentile with its interval, where it has one."""
     metric = BY_ID["latency.p99"]
     text = value_text(metric, tail)
     if tail.low is None or tail.high is None:

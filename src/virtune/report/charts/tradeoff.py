@@ -54,17 +54,11 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
 def _ends(result: Result, arm: str, workload: str) -> dict[str, float]:
     """Return where an arm lies by the intervals of its differences from the baseline, which has none itself."""
     found: dict[str, float] = {}
+    every, baseline = (*result.verdicts, *result.differences), result.study.baseline
     for metric, name, scale in (("iops", "iops", 1.0), ("cpu_per_io", "cost", 1e6)):
-        base = result.value(result.study.baseline, workload, metric)
-        ratio = next(
-            (
-                one.ratio
-                for one in (*result.verdicts, *result.differences)
-                if (one.workload, one.metric, one.candidate, one.baseline)
-                == (workload, metric, arm, result.study.baseline)
-            ),
-            None,
-        )
+        base, pair = result.value(baseline, workload, metric), (workload, metric, arm, baseline)
+        mine = (one for one in every if (one.workload, one.metric, one.candidate, one.baseline) == pair)
+        ratio = next((one.ratio for one in mine), None)
         if base is not None and ratio is not None and 0 < ratio.low <= ratio.high <= WIDEST * ratio.low:
             found |= {f"{name}_low": base.shown * ratio.low * scale, f"{name}_high": base.shown * ratio.high * scale}
     return found
@@ -72,7 +66,6 @@ def _ends(result: Result, arm: str, workload: str) -> dict[str, float]:
 
 WIDEST = 4.0
 """An interval whose ends are further apart than this factor would leave no room for the marks."""
-
 
 _NAMED = 7
 """So many configurations have a colour of their own; the others are grey."""

@@ -31,7 +31,6 @@ def lines(
     commands: Sequence[str] = (),
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield the advice for one domain: each change with what it takes and what it risks."""
     yield printable(f"{domain}: {count_text(len(turns), 'change') if turns else 'nothing to change'}")
     for turn, way, risk in turns:
         place = f"@{turn.at}" if turn.at else ""
@@ -150,7 +149,6 @@ def _not_looked_at(audited: Sequence[Audited], width: int) -> Iterator[str]:
 
 
 def _table(audited: Sequence[Audited]) -> Iterator[str]:
-    """The VMs with findings, the most severe first, and how many have none."""
     found = [one for one in audited if one.findings]
     counts = {id(one): Counter(finding.rule.severity for finding in one.findings) for one in found}
     found.sort(key=lambda one: [-counts[id(one)][severity] for severity in _SEVERITIES])
@@ -253,9 +251,6 @@ def _severities(count: int, severity: Severity) -> str:
 def domains_page(
     found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]
 ) -> Iterator[str]:
-    """Yield the lines of the page: each domain with its disks, and where the running VM differs from its
-    configuration.
-    """
     for origin, subject, findings in found:
         state, running = "not running", subject.running
         if running is not None:

@@ -18,7 +18,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.reason import Reason
 from virtune.model.remark import EMULATED, GATE_BY_ID, SIMULATED, Weight, label_of
-from virtune.model.result import Fitness, GateStanding, LoadSweep, Result
+from virtune.model.result import Fitness, LoadSweep, Result
 from virtune.model.rig import RIGS, UNKNOWN
 from virtune.model.study import Arm
 from virtune.model.text import format_seconds, format_share
@@ -30,11 +30,10 @@ from virtune.report.pages.builtin import ending
 from virtune.report.pages.study import host_words, not_verified, settings_of, unverifiable
 from virtune.report.render import terminal
 from virtune.report.render.forest import axis, axis_of
-from virtune.report.view import ResultView, WorkloadView, view_of
+from virtune.report.view import ResultView, ViewRow, WorkloadView, view_of
 from virtune.report.words import change_words, count_text, cut_text, names_text, share_text
 
 LINES = 12
-"""The lines of a result."""
 
 _IMPORTED_LINES = 8
 """The same of results that were measured elsewhere: of these no host and no trials are known."""
@@ -70,7 +69,6 @@ class Brief:
     most: int = LINES
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay them out in the lines that are left."""
         height = terminal.height_of(console, options)
         rows, drawn, rest = self.rows, self.picture(None), [*self.limits, *self.below]
         sure = bool(self.short) and rows <= ROWS_SURE
@@ -120,9 +118,7 @@ def of_result(
 
 
 def finding(result: Result, view: ResultView | None = None) -> Text:
-    """Say in one sentence what was found: what is sure first, and of each verdict the largest effects. The title of
-    every output.
-    """
+    """What is sure first, and of each verdict the largest effects: the title of every output."""
     study, view = result.study, view or view_of(result)
     judged = [(one, list(one.against(study.metric, study.baseline).values())) for one in view.workloads]
     judged = [(one, found) for one, found in judged if found]
@@ -337,9 +333,6 @@ def _disturbed(result: Result, *, short: bool) -> Iterator[Text]:
 
 
 def _kinds(result: Result, *, counted: bool) -> dict[str, tuple[Weight, str]]:
-    """Return each kind of warning with its weight, in a few words, with how many trials if `counted`, and whether
-    these were left out.
-    """
     found: dict[str, tuple[Weight, str]] = {}
     for weight in (Weight.INVALID, Weight.WARNING):
         for kind, same in evidence.by_kind(result, weight).items():
@@ -359,7 +352,6 @@ def _kinds(result: Result, *, counted: bool) -> dict[str, tuple[Weight, str]]:
 
 
 def _clause(text: str) -> str:
-    """Return the first clause of a remark."""
     return cut_text(next(part for part in _ENDS.split(text) if part), _CLAUSE)
 
 
@@ -370,7 +362,6 @@ _ENDS = re.compile(r"[:;] |\. |, which ")
 
 
 def _varied(arms: Sequence[Arm], settings: Iterable[str]) -> list[str]:
-    """Return the settings in which arms differ, of these."""
     return [name for name in settings if len({dict(arm.settings).get(name) for arm in arms}) > 1]
 
 
@@ -409,7 +400,6 @@ def meaning(result: Result) -> str:
 
 
 def following(result: Result) -> str:
-    """Say what to type next: what decides the rest, and where everything else is."""
     takes = (line for basis in result.basis for line in evidence.what_deciding_takes(result, basis))
     if line := next(takes, ""):
         return f"{line}; `virtune show`"
@@ -467,13 +457,16 @@ def _kept(arms: Sequence[str], baseline: str, found: Mapping[str, Comparison], m
     return [arm for arm in arms if arm in kept]
 
 
+def _rows(one: WorkloadView, metric: str) -> list[ViewRow]:
+    return [row for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None]
+
+
 def _titles(one: WorkloadView, metric: str) -> list[str]:
-    return [row.label for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None]
+    return [row.label for row in _rows(one, metric)]
 
 
 def _values(one: WorkloadView, arm: str, metric: str) -> list[str]:
-    rows = (row for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None)
-    cells = ((row.metric, {cell.arm: cell.value for cell in row.cells}.get(arm)) for row in rows)
+    cells = ((row.metric, {cell.arm: cell.value for cell in row.cells}.get(arm)) for row in _rows(one, metric))
     return [results.value_text(metric, value) for metric, value in cells]
 
 
@@ -492,7 +485,6 @@ def _line(word: str, text: str) -> terminal.Paragraph:
 
 
 def of_search(known: Tuning, facts: str) -> Brief:
-    """Return the result of a search; `facts` are those of the host, as JSON."""
     study = known.study
     notes = of_slices(tune.warnings(known))
     limits_ = [Text("warnings: ", style="yellow").append("; ".join(notes), style="not bold default")] if notes else []
@@ -510,9 +502,7 @@ def of_search(known: Tuning, facts: str) -> Brief:
 
 
 def of_slices(notes: Sequence[str]) -> list[str]:
-    """Return the first clause of each warning on a search, with how many slices it is of, unless another said
-    it already.
-    """
+    """Return the first clause of each warning on a search, unless another said it, with how many slices it is of."""
     said: list[str] = []
     for note in notes:
         text, _, counted = note.rpartition(" (") if note.endswith(")") else (note, "", "")
@@ -523,7 +513,6 @@ def of_slices(notes: Sequence[str]) -> list[str]:
 
 
 def of_sweep(known: LoadSweep, result: Result, facts: str) -> Brief:
-    """Return a sweep; `facts` are those of the host, as JSON."""
     study, result = known.study, sweep.without_saturation(result)
     rows, (first, *others) = len(known.points), sweep.answer_lines(known)
     named = study.sweep is not None and bool(study.sweep.loads)
@@ -558,14 +547,17 @@ _CURVE = ("offered", "achieved", "mean", "p99", "CPU per I/O")
 
 
 def of_check(fitness: Fitness, limit: float | None = None) -> Brief:
-    """Return a check: whether the host is fit, how small a difference it shows, its noise, and what to do first;
-    `limit` is the share of `--fail-if-noisier`.
-    """
-    told = [f"{text} in {minutes}" for minutes, text in _reaches(fitness)]
+    """Return a check; `limit` is the share of `--fail-if-noisier`."""
+    found = ((one.minutes, one.smallest) for one in fitness.reaches if one.smallest is not None)
+    told = [f"{check.least_text(smallest)} in {minutes} min" for minutes, smallest in found]
     further = ((share, fitness.minutes_for(share)) for share in _WANTED)
     told += [f"{format_share(share)} in about {format_seconds(60 * took)}" for share, took in further if took]
     noise = [f"{name} {text}" for name, text in check.noise_rows(fitness) if name in _NOISE]
-    disturbed = [_disturbance(one) for one in fitness.gates if one.standing in _TELLS]
+    disturbed = [
+        f"{one.label} up to {check.number(one.unit, one.worst)} ({_TELLS[one.standing]})"
+        for one in fitness.gates
+        if one.standing in _TELLS
+    ]
     others = [f"{one.name} ({one.pid}) {check.took_text(one)}" for one in fitness.neighbours or ()]
     advice = [one.advice or one.text for one in fitness.advice]
     more = f" (and {len(advice) - 1} more: `virtune show`)" if advice[1:] else ""
@@ -597,16 +589,5 @@ _TELLS = {
 }
 """What is said of a gate's worst reading, by how it stands."""
 
-
-def _disturbance(one: GateStanding) -> str:
-    return f"{one.label} up to {check.number(one.unit, one.worst)} ({_TELLS[one.standing]})"
-
-
 _NOISE = ("spread", "drift", "A/A test", "before")
 """The figures of noise that say whether a host is fit."""
-
-
-def _reaches(fitness: Fitness) -> Iterator[tuple[str, str]]:
-    for one in fitness.reaches:
-        if one.smallest is not None:
-            yield f"{one.minutes} min", check.least_text(one.smallest)

@@ -31,8 +31,6 @@ ENGINE_WORDS: Mapping[str, str] = {
     "splice": "moves pages through a pipe without a copy to the program; for sending files on rather than for load",
     "io_uring": "two rings shared with the kernel; asynchronous for buffered and direct I/O, few calls per I/O",
 }
-"""The use of each engine."""
-
 
 LEVEL = 0.05
 """The two-sided significance level."""
@@ -53,7 +51,6 @@ def sign_probability(greater: int, cells: int) -> float:
 
 
 def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
-    """Say for each finding of the paper whether it is reproduced here."""
     for arm in arms:
         yield from _beside_load(result, arm)
     by_name, base, compared = {arm.name: arm for arm in arms}, arms[0], result.study.compared
@@ -143,7 +140,6 @@ _ENDS: Mapping[str, Callable[[Histogram], float | None]] = {
 
 
 def extremes(arms: Sequence[ArmSummary]) -> Iterator[Table]:
-    """Yield the table of the least, the greatest and the standard deviation of latencies and IOPS."""
     ends = ("min", "max", "stdev")
     table = _table(*(f"{arm.arm} {end}" for arm in arms for end in ends))
     for kind, label in _KINDS:
@@ -158,7 +154,6 @@ def extremes(arms: Sequence[ArmSummary]) -> Iterator[Table]:
 
 
 def percentiles(arms: Sequence[ArmSummary]) -> Iterator[Table]:
-    """Yield the table of all percentiles of the total latency that fio prints."""
     found = [arm.histogram for arm in arms]
     if any(histogram is None or not histogram.bins for histogram in found):
         return
@@ -203,13 +198,11 @@ def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[R
 
 
 def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> RenderableType:
-    """Lay out a line for each study: its name, its question, its arms and its rigs."""
     rows = ((name, title, ", ".join(compared), ", ".join(rigs)) for name, title, compared, rigs in studies)
     return Table(["built-in study", *wide("question", "compares", "rigs", least=16)], rows)
 
 
 def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
-    """Lay out published comparisons, each with its conditions and its source."""
     table = Table(["no.", *wide("compares", "result", "conditions", "source", least=14)])
     for one in figures:
         source = one.source if one.seen == "read" else f"{one.source} (as quoted elsewhere)"
@@ -218,7 +211,6 @@ def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
 
 
 def levels_list(levels: Sequence[ServiceLevel]) -> RenderableType:
-    """Lay out the service levels that `--fail-if` knows by name."""
     rows = ((one.name, ", ".join(one.conditions), one.workload, one.about, one.source) for one in levels)
     return Table(["--fail-if", "stands for", "shown by --workload", *wide("about", "source", least=14)], rows)
 
@@ -423,9 +415,6 @@ def _engines(result: Result) -> Iterator[RenderableType]:
 
 
 def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[str]:
-    """Say where the time of an I/O went: into submission, into waiting, or into neither because the disk was not
-    used.
-    """
     summary = result.summary(arm.name, workload.name)
     if summary is None:
         return
@@ -477,7 +466,6 @@ def _share_of(result: Result, workload: Workload, arm: Arm, bare: Value | None, 
 
 
 def _usr_sys(result: Result, arm: Arm, workload: Workload, of: str) -> str:
-    """Write user and system time in one cell."""
     found = [_value(result, arm, workload, f"cpu.{of}.{mode}") for mode in ("usr", "sys")]
     return "-" if None in found else " / ".join(f"{one.value:.0f}" for one in found if one is not None) + " %"
 
@@ -515,7 +503,6 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
 
 
 def _extent(result: Result, arm: Arm, workload: Workload) -> str:
-    """Write the least, mean and greatest latency."""
     values = (result.value(arm.name, workload.name, f"latency.{name}") for name in ("min", "mean", "max"))
     text = " / ".join("-" if one is None else format_ns(one.value) for one in values)
     return f"({text})" if _disturbed(result.summary(arm.name, workload.name)) else text
@@ -528,11 +515,9 @@ _ARRANGED: Mapping[str, Callable[[Result], Iterator[RenderableType]]] = {
     "nvme-scaling": _structures,
     "vmm-latency": _single_operations,
 }
-"""How each study arranges its result."""
 
 
 def _arms(result: Result) -> list[Arm]:
-    """The arms, the baseline first."""
     base = result.study.arm(result.study.baseline)
     return [base, *(arm for arm in result.study.arms if arm != base)]
 

@@ -37,7 +37,6 @@ def render(fitness: Fitness, limit: float | None = None) -> RenderableType:
 
 
 def sentence(fitness: Fitness) -> str:
-    """Say in one sentence whether the host is fit for measurements, and why."""
     simulated = any(one.id == SIMULATED.id for one in fitness.advice)
     whose = "SIMULATED, and not this host: " if simulated else ""
     if fitness.unfit:
@@ -97,7 +96,6 @@ def headline(fitness: Fitness) -> Text:
 
 
 def noise_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
-    """Yield what is known of the host's noise: a name and its figure."""
     if fitness.iops is not None:
         yield "IOPS", Text(format_count(fitness.iops))
     if fitness.windows_cv is not None and fitness.window_seconds is not None:
@@ -139,7 +137,6 @@ def _same(fitness: Fitness) -> Text:
 
 
 def reach_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
-    """Yield how long a comparison takes, and the smallest difference that it detects."""
     for one in fitness.reaches:
         pairs = f"{one.blocks} pairs of trials"
         few = Text(f"none: {pairs} are too few", style="yellow")
@@ -148,7 +145,6 @@ def reach_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
 
 
 def confidence_text(fitness: Fitness) -> str:
-    """Say at which confidence, and with which power."""
     return f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
 
 
@@ -182,19 +178,8 @@ def _gates(standings: tuple[GateStanding, ...]) -> Table:
 
 def number(unit: str, value: float | None) -> str:
     """Write a gate's reading; `-` for a limit that it lacks."""
-    if value is None:
-        return "-"
-    match unit:
-        case "share":
-            return share_text(value)
-        case "C":
-            return f"{value:+.0f} C"
-        case "1/s":
-            return f"{value:.0f}/s"
-        case "s":
-            return f"{value:.2g} s"
-        case _:
-            return f"{value:g}"
+    written = {"share": share_text, "C": "{:+.0f} C".format, "1/s": "{:.0f}/s".format, "s": "{:.2g} s".format}
+    return "-" if value is None else written.get(unit, "{:g}".format)(value)
 
 
 def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
@@ -204,7 +189,6 @@ def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
 
 
 def took_text(one: Neighbour) -> str:
-    """Write which CPU time and disk I/O another process took."""
     moved = "" if one.bandwidth_bps is None else f", {format_bandwidth(one.bandwidth_bps)} of disk I/O"
     return f"{one.cpus:.2f} CPUs{moved}"
 

@@ -38,7 +38,6 @@ _ESXTOP = (
 
 
 def operations_table(found: Sequence[Operation], caption: str = "") -> Table:
-    """Return the table of a disk's requests by what they ask for, of those that there were."""
     told = next((one.tail for one in found if one.tail), ())
     ends = right(*(f"p{each.percent:g}" for each in told))
     table = Table(["requests", *right("a second", "bandwidth", "mean"), *ends, *right("in flight")], caption=caption)
@@ -52,21 +51,18 @@ def operations_table(found: Sequence[Operation], caption: str = "") -> Table:
 
 
 def tail_text(one: TailBin) -> str:
-    """Return between which times a percentile lies."""
     if one.high_ns is None:
         return f"over {format_ns(one.low_ns)}"
     return f"{format_ns(one.low_ns)} to {format_ns(one.high_ns)}" if one.low_ns else f"below {format_ns(one.high_ns)}"
 
 
 def worst_text(one: WorstSecond) -> str:
-    """Say when requests took longest."""
     return (
         f"worst second: number {one.number}, {format_ns(one.mean_ns)} each of {count_text(one.requests, 'request')}"
     )
 
 
 def layers_table(found: Layers, caption: str = "") -> Table:
-    """Return the table of layers and its total."""
     interval = "95 % interval" if found.rounds > 1 else ""
     table = Table([*wide("layer"), *right("mean", interval, "share", "in flight")], caption=caption)
     for one in found.layers:
@@ -83,7 +79,6 @@ def layers_table(found: Layers, caption: str = "") -> Table:
 
 
 def layers_words(found: Layers) -> Iterator[RenderableType]:
-    """Yield what the table of layers is of, and why layers are missing."""
     over = "one round" if found.rounds == 1 else f"means over {count_text(found.rounds, 'round')}"
     yield paragraph(f"{over}; in flight: rate x time (Little's law)", "dim", indent=2)
     values = ((name, words, getattr(found, field)) for field, name, words in _ESXTOP)
@@ -93,7 +88,6 @@ def layers_words(found: Layers) -> Iterator[RenderableType]:
 
 
 def in_flight_text(number: float) -> str:
-    """Return the mean number of requests in a layer, as text."""
     return f"{number:.2f}" if number < 10 else f"{number:.1f}"
 
 
@@ -101,7 +95,6 @@ _STYLE = {ProofOutcome.CONFIRMED: "bold green", ProofOutcome.REFUTED: "bold red"
 
 
 def proof_headline(one: bottleneck.Diagnosis, proof: Proof) -> str:
-    """Return the verdict in a line."""
     accused = one.found.cause.words
     words = {
         ProofOutcome.CONFIRMED: f"confirmed: limited by {accused}",
@@ -113,7 +106,6 @@ def proof_headline(one: bottleneck.Diagnosis, proof: Proof) -> str:
 
 
 def proof_sentences(proof: Proof) -> Iterator[str]:
-    """Yield the evidence of a verdict, a sentence each."""
     if proof.what:
         yield f"replaced by {proof.what}: {_changed(proof, proof.change)} in {count_text(proof.rounds, 'round')}"
         least = proof.least or 1.0
@@ -131,7 +123,6 @@ def proof_sentences(proof: Proof) -> Iterator[str]:
 
 
 def proof_lines(one: bottleneck.Diagnosis) -> Iterator[RenderableType]:
-    """Yield the verdict for a terminal, with its evidence below."""
     proof = one.proof
     if proof is None:
         return
@@ -147,7 +138,6 @@ def _changed(proof: Proof, change: Interval | None) -> str:
 
 
 def guideline_lines(found: bottleneck.Walk) -> Iterator[RenderableType]:
-    """Yield the title, a line for each question, and the leaf with what was published of it."""
     yield from _title(found.guideline)
     told = (f"{question} {answer}{f' ({why})' if why else ''}" for question, answer, why in answers(found))
     yield from (*paragraphs(told), paragraph(f"so: {found.leaf.text}", "bold", indent=2))
@@ -155,9 +145,7 @@ def guideline_lines(found: bottleneck.Walk) -> Iterator[RenderableType]:
 
 
 def open_lines(found: bottleneck.Walk, own: Mapping[str, Sequence[bottleneck.OwnShare]]) -> Iterator[RenderableType]:
-    """Yield the title, the questions with their answers, and every leaf that these leave open: what was published of
-    it, and what this host's own studies measured (`own`, by leaf).
-    """
+    """Yield a guideline with what is answered and each leaf left open; `own` are this host's own figures, by leaf."""
     yield from _title(found.guideline)
     ends = bottleneck.open_ends(found.guideline, found.answers)
     for fork in found.guideline.forks:
@@ -185,9 +173,6 @@ def _measured(one: bottleneck.OwnShare) -> str:
 
 
 def every_end(guideline: bottleneck.Guideline) -> Iterator[RenderableType]:
-    """Yield a table of all ends of a guideline: the answers that lead to each, what was published of it, and what
-    there is to manage.
-    """
     yield heading("all of them")
     columns = [*wide("structure", least=18), *wide("where", "published", least=16), *wide("to manage", least=18)]
     yield Table(
@@ -202,7 +187,6 @@ def answers(found: bottleneck.Walk) -> Iterator[tuple[str, str, str]]:
 
 
 def published_of(leaf: bottleneck.Leaf) -> Iterator[str]:
-    """Yield what was published of a leaf."""
     for label, words in (("published", leaf.expected), ("to manage", leaf.cost), ("written", leaf.written)):
         if words:
             yield f"{label}: {words}"
@@ -220,7 +204,6 @@ _THREAD_WORDS = "no CPU: it could have run and had none; ends at: the IOPS at wh
 
 
 def render(found: Sequence[bottleneck.Diagnosis]) -> Group:
-    """Lay out diagnoses one below the other."""
     return Group(*(part for _, part in _parts(found)))
 
 
@@ -315,7 +298,6 @@ def _one(one: bottleneck.Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str
 
 
 def _hypotheses(found: Sequence[bottleneck.Hypothesis]) -> Iterator[RenderableType]:
-    """Yield what speaks for and against each, and what was not seen of those of which nothing was."""
     for one in found:
         if one.supports:
             style = "bold" if one.named else "" if one.stands else "dim"
@@ -328,7 +310,6 @@ def _hypotheses(found: Sequence[bottleneck.Hypothesis]) -> Iterator[RenderableTy
 
 
 def rates_text(one: bottleneck.Diagnosis) -> str:
-    """Say what a disk did, and for how long that was seen."""
     rates = f"{format_count(one.path.iops)} IOPS, {format_bandwidth(one.path.bandwidth)}"
     return f"{rates}, seen for {format_seconds(one.seconds)}"
 
@@ -340,7 +321,6 @@ def load_again(one: bottleneck.Diagnosis) -> str:
 
 
 def load_known(one: bottleneck.Diagnosis) -> str:
-    """Say how well that load is known."""
     order = "order unknown, taken as random"
     if one.sequential is not None:
         order = f"{format_share(one.sequential)} of requests follow those before them on the disk"
@@ -348,7 +328,6 @@ def load_known(one: bottleneck.Diagnosis) -> str:
 
 
 def exits_text(each: float) -> str:
-    """Say how often KVM left the guest for an I/O."""
     return f"KVM exits per I/O: {each:.2g}"
 
 
@@ -360,7 +339,6 @@ def varies(one: bottleneck.Diagnosis) -> Iterator[str]:
 
 
 def shown_threads(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
-    """Return the active threads, the busiest first, at most a dozen."""
     busy = [one for one in threads if one.busy >= _SHOWN or one.stalled >= _SHOWN]
     return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
 

@@ -51,7 +51,6 @@ FEWEST_TOLD = 1.5
 
 
 def stopped_text(result: Result) -> str:
-    """Say why a study ended; empty where it has not, or its rounds were fixed beforehand."""
     if result.stopped is None:
         return ""
     if result.stopped is Stopped.DECIDED and any(one.verdict is Verdict.UNDECIDED for one in result.verdicts):
@@ -98,7 +97,6 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
 
 
 def meaning_of_verdicts(study: Study) -> str:
-    """Say when a verdict is better or worse, when same, and when neither."""
     margin = format_share(study.margin, 0 if study.margin * 100 == round(study.margin * 100) else 1)
     return (
         "better, worse: the whole interval is on that side of 0; same: it lies within the margin of"
@@ -202,7 +200,6 @@ def correlation_text(basis: Basis) -> str:
 
 
 def checked_text(study: Study) -> str:
-    """Return the result of the last A/A test of this host."""
     found = study.checked
     if found is None:
         return "is this host fit? `virtune host check` tells (not run here in the last 24 h)"
@@ -260,7 +257,6 @@ _SHOWN_MAX = 60
 
 
 def imported_headline(result: Result) -> Text:
-    """Describe what was read, in two lines."""
     study, total = result.study, len(result.study.trials)
     runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"
     own = " and ".join(dict.fromkeys(study.sources))
@@ -327,13 +323,11 @@ def other_options(study: Study) -> Iterator[str]:
 
 
 def imported_warnings(study: Study) -> Iterator[str]:
-    """Warn of workloads that differ between compared arms."""
     if different := _different(study, shape=True):
         yield f"the jobs differ, so a difference may be theirs and not the arms': {'; '.join(different)}"
 
 
 def imported_method(study: Study) -> Iterator[str]:
-    """Describe how the figures were measured."""
     if study.sources:
         yield "The results are those of studies that were measured one after the other."
     else:
@@ -370,7 +364,6 @@ _MEDIAN_OF = 3
 
 
 def notes(result: Result) -> list[RenderableType]:
-    """Lay out the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
     styles = {word: WEIGHT_STYLE[weight] for weight, word in WORD.items()} | {"failed": "red"}
     said = [(word, styles.get(word, "yellow"), text, "") for word, text in warning_lines(result)]
     said += [("note", "dim", text, "dim") for text in note_lines(result)]
@@ -391,9 +384,6 @@ def warning_lines(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def note_lines(result: Result) -> Iterator[str]:
-    """Yield what must be known to read the figures: what they show together, the set-up, which program loaded the
-    disks.
-    """
     yield from result.study.likeness
     yield from result.patterns
     for workload in dict.fromkeys(one.workload for one in result.knees):
@@ -404,9 +394,7 @@ def note_lines(result: Result) -> Iterator[str]:
 
 
 def count_words(result: Result) -> str:
-    """Say how many disturbances and warnings stand below a result, by their labels; notes on how to read it are not
-    counted.
-    """
+    """Count what stands below a result, by its label; notes on how to read it are not counted."""
     found = [len(list(warnings(result, weight))) for weight in (Weight.INVALID, Weight.WARNING)]
     found[1] += len(result.study.caveats) + len(list(drift_warnings(result)))
     words = [count_text(count, word) for count, word in zip(found, ("disturbance", "warning"), strict=True) if count]
@@ -414,9 +402,6 @@ def count_words(result: Result) -> str:
 
 
 def warnings(result: Result, weight: Weight) -> Iterator[str]:
-    """Yield each kind of remark of that weight once: the worst of it, its median, and who it was said of how
-    often.
-    """
     out = ", left out of the comparison" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
     for same in by_kind(result, weight).values():
         yield _worst(same, _whose(result, same) + out)
@@ -462,9 +447,6 @@ def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]], whose: str) -> str:
 
 
 def rejections(result: Result) -> Iterator[str]:
-    """Say how many trials ran, were repeated and are used, how many of each arm were disturbed and why, which count
-    nevertheless, and how the warm-up grew.
-    """
     for workload in result.study.workloads:
         told, here = [], [one for one in result.arms if one.workload == workload.name]
         for summary in (one for one in here if one.invalid):

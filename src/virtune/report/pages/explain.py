@@ -45,7 +45,6 @@ class Concurrent:
 
     @property
     def name(self) -> str:
-        """The names of its jobs."""
         return "+".join(dict.fromkeys(load.name for load in self.loads))
 
 
@@ -68,12 +67,10 @@ class _Column:
 
     @property
     def width(self) -> int:
-        """Characters that the column takes."""
         return max(map(len, (*self.title.splitlines(), *self.cells.values())), default=0)
 
 
 def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> RenderableType:
-    """Lay out results for a terminal: one table with a column for each, the remarks on each, and on all together."""
     alone = len(explained) == 1
     parts: list[RenderableType] = [_headline(item) for item in explained]
     of = percentiles_of([flow.measurement for item in explained for part in item.parts for flow in part.flows])
@@ -108,7 +105,6 @@ def _headline(item: Explained) -> Text:
 
 
 def describe(load: LoadResult) -> str:
-    """Describe the load on the disk in one line, as far as the result tells."""
     seconds = load.seconds
     size = f"of {format_bytes(load.block_size)}" if load.block_size else ""
     words = (load.pattern or "", size, f"by {load.engine}" if load.engine else "")

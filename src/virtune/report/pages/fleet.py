@@ -14,7 +14,7 @@ from virtune.model.errors import UsageError
 from virtune.model.finding import Audited, Rule, Unread
 from virtune.model.metric import BY_ID
 from virtune.model.text import format_seconds, format_share, printable
-from virtune.model.verdict import Interval, Verdict
+from virtune.model.verdict import Verdict
 from virtune.report.pages.audit import brief
 from virtune.report.render.terminal import Table, wide
 from virtune.report.view import SIMULATED_ONLY
@@ -56,16 +56,13 @@ def rule_rows(audits: Sequence[fleet.HostAudit]) -> tuple[RuleRow, ...]:
 
 
 def table(found: Sequence[tuple[fleet.FleetHost, fleet.Address]]) -> RenderableType:
-    """Lay out a line for each host with its address."""
     rows = [(host.name, address.text, " ".join("=".join(one) for one in host.labels)) for host, address in found]
     return Table(["host", "ssh connects to", *wide("labels")], rows)
 
 
 NAMES_SHOWN = 6
-"""The most hosts that a line names."""
 
 VALUE_MAX = 60
-"""The longest value that is shown whole."""
 
 SHOWN = (
     ("kernel", "kernel.release"),
@@ -74,7 +71,6 @@ SHOWN = (
     ("fio", "fio.program.version"),
     ("libvirt", "libvirt.daemon.version"),
 )
-"""The facts of the table of hosts, by their heads."""
 
 
 def probe_lines(
@@ -82,7 +78,6 @@ def probe_lines(
     differing: Sequence[fleet.Difference],
     lost: Sequence[fleet.Unreached],
 ) -> Iterator[str]:
-    """Yield a line for each host, then the facts that differ, then the hosts that gave no answer."""
     if facts:
         rows: list[tuple[str, ...]] = [("host", *(head for head, _ in SHOWN))]
         cells = ((mine.get(key, "-") for _, key in SHOWN) for _, mine in facts)
@@ -99,7 +94,6 @@ def probe_lines(
 
 
 def audit_lines(audits: Sequence[fleet.HostAudit], lost: Sequence[fleet.Unreached]) -> Iterator[str]:
-    """Yield the table of VMs by rules, the rules over hosts, and the hosts that gave no answer."""
     yield from brief(*together(audits))
     rows = rules_over_hosts(audits)
     if len(rows) > 1 and len(audits) > 1:
@@ -118,7 +112,6 @@ def rules_over_hosts(audits: Sequence[fleet.HostAudit], *, named: bool = False) 
 
 
 def together(audits: Sequence[fleet.HostAudit]) -> tuple[list[Audited], list[Unread]]:
-    """Return the VMs of all hosts, and what could not be read."""
     return [vm for one in audits for vm in one.audited], [lost for one in audits for lost in one.unread]
 
 
@@ -151,7 +144,6 @@ TOO_FEW_HOSTS = "too few hosts or rounds to tell"
 
 
 def report_lines(found: fleet.FleetReport) -> Iterator[str]:
-    """Yield the report: the question, the answer of each candidate, the level of each workload."""
     study = found.study
     arms = ", ".join(study.arm_names)
     yield printable(f"{arms} on {count_text(len(found.hosts), 'host')}: {BY_ID[study.metric].label}")
@@ -170,7 +162,6 @@ def report_lines(found: fleet.FleetReport) -> Iterator[str]:
 
 
 def others_words(hosts: Sequence[str]) -> str:
-    """Say which hosts are not in the report, since they have measured something else."""
     return f"not in it: {names(hosts)}, where something else was measured"
 
 
@@ -183,26 +174,13 @@ def verdict_words(effect: fleet.FleetEffect) -> str:
     return ", ".join(said + (["worse on none"] if not counts[Verdict.WORSE] else []))
 
 
-def mean_ratio(pooled: fleet.Pooled) -> Interval:
-    """Return the mean over hosts as a ratio."""
-    return _ratio(pooled.mean, pooled.low, pooled.high, pooled.confidence)
-
-
-def next_ratio(pooled: fleet.Pooled) -> Interval | None:
-    """Return the interval of one more host as ratios; None where there are too few hosts for it."""
-    if pooled.next_low is None or pooled.next_high is None:
-        return None
-    return _ratio(pooled.mean, pooled.next_low, pooled.next_high, pooled.confidence)
-
-
 def effect_lines(effect: fleet.FleetEffect, baseline: str) -> Iterator[str]:
-    """Yield the answer of one candidate: the verdicts counted, the mean and the next host, hosts that stand apart."""
     yield f"{effect.candidate} against {baseline} ({effect.workload}): {verdict_words(effect)}"
     if (pooled := effect.pooled) is not None:
         spread = change_words(math.exp(pooled.tau)).removeprefix("+")  # of logarithms, written as changes are
         varies = f"hosts vary by {spread}" if pooled.tau else "hosts vary by no more than noise"
-        yield f"mean over hosts: {difference_text(mean_ratio(pooled), TOO_FEW_HOSTS)}; {varies}"
-        if (ratio := next_ratio(pooled)) is not None:
+        yield f"mean over hosts: {difference_text(pooled.ratio, TOO_FEW_HOSTS)}; {varies}"
+        if (ratio := pooled.next_ratio) is not None:
             ends = (end_words(end, ratio.estimate) for end in (ratio.low, ratio.high))
             yield f"the next host: {' to '.join(ends)} ({format_share(pooled.confidence)})"
     yield from _group_lines(effect.group, effect.estimates)
@@ -213,7 +191,6 @@ def effect_lines(effect: fleet.FleetEffect, baseline: str) -> Iterator[str]:
 
 
 def level_lines(level: fleet.FleetLevel) -> Iterator[str]:
-    """Yield which hosts are odd, or why hosts are not compared."""
     yield f"level of {level.arm} ({level.workload})"
     if level.left_out:
         yield f"left out, with too few rounds: {names(level.left_out)}"
@@ -231,7 +208,6 @@ def level_lines(level: fleet.FleetLevel) -> Iterator[str]:
 
 
 def _group_lines(group: Sequence[str], estimates: Sequence[fleet.HostEstimate]) -> Iterator[str]:
-    """Yield that hosts stand at two levels, and how far apart these are."""
     if group:
         apart = fmean(one.value for one in estimates if one.host in group)
         apart -= fmean(one.value for one in estimates if one.host not in group)
@@ -260,7 +236,6 @@ def odd_words(host: str, points: Sequence[fleet.FunnelPoint]) -> str:
 
 
 def rank_rows(level: fleet.FleetLevel) -> list[tuple[str, ...]]:
-    """Return the heads and the rows of the table of ranks."""
     points = {one.host: one for one in level.points}
     rows: list[tuple[str, ...]] = [("host", "rank", "against the others", "limits")]
     rows += [
@@ -275,12 +250,7 @@ def _change(distance: float) -> str:
     return change_words(math.exp(distance))
 
 
-def _ratio(mean: float, low: float, high: float, confidence: float) -> Interval:
-    return Interval(estimate=math.exp(mean), low=math.exp(low), high=math.exp(high), confidence=confidence)
-
-
 SAID_MAX = 120
-"""Characters of what a host said that a line shows."""
 
 
 def run_lines(

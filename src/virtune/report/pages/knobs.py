@@ -22,7 +22,6 @@ CHANGES: Mapping[Change, str] = {
     Change.GUEST_REBOOT: "inside the guest, with a reboot of the guest",
     Change.HOST_REBOOT: "on the host, with a reboot of the host",
 }
-"""The meaning of each kind of change."""
 
 EVIDENCE: Mapping[str, str] = {
     "[T]": "tried",
@@ -32,7 +31,6 @@ EVIDENCE: Mapping[str, str] = {
     "[B]": "vendor",
     "[U]": "unverified",
 }
-"""What each tag of evidence means."""
 
 _CHANGE_STYLE = {
     Change.LIVE: "green",
@@ -45,7 +43,6 @@ _RISK_STYLE = {Risk.NONE: "dim", Risk.DATA: "bold red", Risk.SECURITY: "bold red
 
 
 def knob_table(knobs: Sequence[Knob], answers: Answers) -> RenderableType:
-    """Lay out many knobs as one table, grouped by layer."""
     table = Table(["knob", "", *wide("values", least=20), *wide("default", least=12), "change", "risk"])
     for layer in (one for one in Layer if any(knob.layer is one for knob in knobs)):
         table.rows += [Section(Text("")), Section(Text(layer.value, style="bold cyan"))]
@@ -54,7 +51,6 @@ def knob_table(knobs: Sequence[Knob], answers: Answers) -> RenderableType:
 
 
 def knob_card(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> RenderableType:
-    """Lay out everything about one knob."""
     head = Text.assemble((knob.id, "bold cyan"), f"  {knob.number}, {knob.layer.value}")
     groups = _facts(knob, answers, asked=asked)
     card = (Table(["", *wide("", least=30)], group, heads=False, above=True) for group in groups)
@@ -112,7 +108,6 @@ def _legend(knobs: Sequence[Knob], answers: Answers) -> Iterator[Text]:
 
 
 def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[list[tuple[str, Text]]]:
-    """Yield the facts of a knob, in groups of a label and a text."""
     yield [("why", Text(knob.why))]
     change = Text(knob.change.value, style=_CHANGE_STYLE.get(knob.change, ""))
     facts = [("values", _values(knob, answers)), ("default", Text(knob.default.strip("()")))]

@@ -29,7 +29,6 @@ _ENGINES = (
 
 
 def render(facts: host.HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
-    """Lay out the facts of a host, then the warnings on them."""
     sections: list[tuple[str, Iterable[Row]]] = [
         ("host", _host(facts)),
         ("processors", _cpu(facts.cpu)),
@@ -138,18 +137,15 @@ def _kernel(kernel: host.KernelFacts) -> Iterator[Row]:
         _part("transparent", kernel.transparent_hugepages, lambda choice: f"transparent: {choice}"),
         _part("KSM", kernel.ksm_runs, lambda runs: "KSM on" if runs else "KSM off"),
     )
-    yield "write-back", _write_back(kernel)
-    yield "arguments", _text(kernel.arguments, lambda words: " ".join(words) or "none that matter here")
-
-
-def _write_back(kernel: host.KernelFacts) -> Text:
-    """Say when dirty pages are written: at a size where one is set, else at a share of memory."""
+    # at a size where one is set, else at a share of memory
     begin = _threshold(kernel.dirty_background_bytes, kernel.dirty_background_percent)
     hold = _threshold(kernel.dirty_bytes, kernel.dirty_percent)
-    return _line(
+    yield _row(
+        "write-back",
         _part("begin", begin, lambda size: f"of dirty pages begins at {size}"),
         _part("limit", hold, lambda size: f"holds writers up at {size}"),
     )
+    yield "arguments", _text(kernel.arguments, lambda words: " ".join(words) or "none that matter here")
 
 
 def _threshold(size: int | host.Unknown, percent: int | host.Unknown) -> str | host.Unknown:
@@ -162,11 +158,11 @@ def _kvm(kvm: host.KvmFacts) -> Iterator[Row]:
     if not kvm.exists:
         yield "/dev/kvm", Text("not there")
         return
-    device = _line(
+    yield _row(
+        "/dev/kvm",
         _part("opens", kvm.opens, lambda opens: "opens" if opens else "does not open"),
         _part("VM", kvm.creates_vm, lambda made: "makes an empty VM" if made else "makes no VM"),
     )
-    yield "/dev/kvm", device
     if kvm.creates_vm is True:
         yield "guest", _text(kvm.boot, str)
     yield "halt polling", _text(kvm.halt_poll_ns, lambda polled: format_ns(polled) if polled else "off")
@@ -261,22 +257,18 @@ def _part(label: str, value: Value | host.Unknown, write: Callable[[Value], str]
     return label, value if isinstance(value, host.Unknown) else write(value)
 
 
-def _row(label: str, *parts: tuple[str, str | host.Unknown]) -> Row:
-    return label, _line(*parts)
-
-
-def _line(*parts: tuple[str, str | host.Unknown]) -> Text:
+def _row(title: str, *parts: tuple[str, str | host.Unknown]) -> Row:
     """Join parts by commas. An unknown one is named; if all are unknown, the first one's reason is given."""
     reasons = [said for _, said in parts if isinstance(said, host.Unknown)]
     if len(reasons) == len(parts):
-        return _text(reasons[0], str)
+        return title, _text(reasons[0], str)
     written = [
         Text(f"{label} unknown" if label else "", style="dim italic")
         if isinstance(said, host.Unknown)
         else Text(said)
         for label, said in parts
     ]
-    return Text(", ").join(text for text in written if text)
+    return title, Text(", ").join(text for text in written if text)
 
 
 def _cell(value: Value | host.Unknown, write: Callable[[Value], str]) -> str:

@@ -65,13 +65,11 @@ def legend(result: Result) -> list[RenderableType]:
 
 
 def judged_label(result: Result) -> str:
-    """Return the name of the main metric, as it was measured."""
     shown = (one.measured.label for one in result.verdicts if one.metric == result.study.metric)
     return next(shown, BY_ID[result.study.metric].label)
 
 
 def forest(result: Result, workload: Workload) -> RenderableType:
-    """Draw every arm of one workload against the baseline, on the main metric."""
     found = list(_against_baseline(result, workload))
     reach = axis_of(one.ratio for one in found if one.ratio is not None and is_told(one))
     table = terminal.Table(["", "", "", axis(reach, "0"), ""], indent=2)
@@ -82,7 +80,6 @@ def forest(result: Result, workload: Workload) -> RenderableType:
 
 
 def bar_cell(comparison: Comparison | None, reach: float) -> Text:
-    """Draw a change with its interval, where it is shown."""
     if comparison is None or comparison.ratio is None or not is_told(comparison):
         return Text("")
     ratio = comparison.ratio
@@ -120,7 +117,6 @@ def change_text(comparison: Comparison) -> str:
 
 
 def has_interval(comparison: Comparison) -> bool:
-    """Whether a change is written with its interval."""
     return comparison.ratio is not None and is_told(comparison)
 
 
@@ -259,7 +255,6 @@ PASSED = {
 
 
 def condition_lines(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[Text]:
-    """Yield each condition with its outcome in a line."""
     for one in rulings:
         yield Text.assemble(
             f"{one.condition.text}: ", (one.outcome.value, OF_OUTCOME[one.outcome]), f" for {sentence(result, one)}"
@@ -314,10 +309,7 @@ def ruling_text(ruling: ThresholdResult) -> str:
 
 
 def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] = ()) -> Group:
-    """Lay out a result for a terminal: the answer, where it was measured, then tables, settings, warnings and notes.
-
-    `facts` are those of the host, as JSON; `first` comes before the tables.
-    """
+    """Lay out a result; `facts` are those of the host, as JSON, and `first` comes before the tables."""
     study = result.study
     said = terminal.paragraphs((*arm_lines(study, facts), *about(result, facts)), "dim", indent=0)
     counted = [Text(f"{words}, see below", style="yellow")] if (words := evidence.count_words(result)) else []
@@ -327,7 +319,6 @@ def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] =
 
 
 def headline(result: Result) -> Text:
-    """Name the study in one line, and its title, if any, in a second one."""
     study = result.study
     if study.imported:
         return evidence.imported_headline(result)
@@ -345,7 +336,6 @@ def headline(result: Result) -> Text:
 
 
 def about(result: Result, facts: str) -> Iterator[str]:
-    """Yield how long, in which order and on which host a study was measured."""
     study = result.study
     if not study.imported:
         counts = {"round": _rounds(result), "arm": len(study.arms), "workload": len(study.workloads)}
@@ -383,7 +373,6 @@ def value_text(metric: Metric, value: Value | None) -> str:
 
 
 def changed_value(row: ViewRow, cell: ViewCell) -> str:
-    """Write a value, and behind it how it differs from the baseline's."""
     change = "" if cell.change is None else change_text(cell.change)
     return f"{value_text(row.metric, cell.value)}{f' ({change})' if change else ''}"
 
@@ -439,9 +428,6 @@ def relation(comparison: Comparison) -> str:
 
 
 def verdict_sentence(comparison: Comparison) -> Text:
-    """Return one verdict in words: the arms, the metric, the difference, and the reason if none was found, or if it
-    was found in few rounds.
-    """
     style, undecided = STYLE[comparison.verdict], comparison.verdict is Verdict.UNDECIDED
     text = Text.assemble(
         (comparison.candidate, "bold"),
@@ -512,7 +498,6 @@ def values_table(
     notes: Iterable[str] = (),
     above: bool = False,
 ) -> terminal.Table:
-    """Return the values of some arms, a row for each metric."""
     table = terminal.Table([head, *terminal.right(*arms)], caption=caption, notes=notes, above=above)
     for row in rows:
         table.add_row(row.label, *(value_text(row.metric, cell.value) for cell in row.cells if cell.arm in arms))
@@ -520,7 +505,6 @@ def values_table(
 
 
 def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> terminal.Table:
-    """The values, and below them how much the main metric varied over rounds."""
     table = values_table(TYPICAL if view.typical else "", view.rows, arms)
     values = [result.value(arm, view.workload.name, result.study.metric) for arm in arms]
     spreads = [None if value is None else value.spread for value in values]

@@ -138,9 +138,7 @@ _ARMS_MAX = 12
 
 
 def arm_lines(study: Study, facts: str = "") -> Iterator[str]:
-    """Yield a line for each way in which arms are run: their names and settings, what it is, and what their figures
-    have in them. `facts` are those of the host, as JSON.
-    """
+    """Yield a line for each way in which arms are run; `facts` are those of the host, as JSON."""
     groups: dict[str, list[Arm]] = {}
     for arm in study.arms:
         if arm.stack.kind.made_here:
@@ -210,7 +208,6 @@ def first_read_lines(study: Study) -> Iterator[str]:
 
 
 def option_lines(study: Study) -> Iterator[str]:
-    """Yield a line for each option: its flag, its value, its origin, and the reason for a default."""
     if not study.options:
         yield "where options came from was not kept with this study"
         return
@@ -226,7 +223,6 @@ _STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "partly": "yellow",
 
 
 def verified(result: Result) -> list[RenderableType]:
-    """List for each arm the verified settings, the unverified ones, and those that cannot be verified."""
     rows = []
     for arm in result.study.arms:
         for workloads, mark, words in _verified_lines(result, arm):
@@ -267,7 +263,6 @@ def unverifiable(result: Result) -> dict[str, list[str]]:
 
 
 def all_checks(result: Result) -> RenderableType:
-    """Lay out every check of every arm with its proof."""
     rows = []
     for arm in result.study.arms:
         every = [check for summary in result.arms if summary.arm == arm.name for check in summary.in_force]
@@ -346,7 +341,6 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
 
 
 def to_repeat(command: str) -> list[RenderableType]:
-    """Return the end of a page: the command that repeats a study, if there is one."""
     about = Paragraph(Text(AGAIN, style="dim"), indent=2)
     return [heading("to repeat it"), about, pasted(command)] if command else []
 

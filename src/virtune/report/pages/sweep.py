@@ -35,7 +35,6 @@ _COLUMNS = {
 
 
 def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
-    """Lay out a sweep for a terminal; `facts` are those of the host, as JSON."""
     study = known.study
     title = Text(f"{study.label} {study.id}", style="bold")
     title.append("" if known.finished else "  not finished", style="yellow")

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from virtune.model.metric import BY_ID
 from virtune.model.remark import label_of
-from virtune.model.search import Search
 from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.tuning import Confirmation, LimitState, Place, Recommendation, Runner, Tuning
 from virtune.model.verdict import Interval, Verdict
@@ -32,19 +31,16 @@ _PLACES = {
     Place.ELIMINATED: (3, "out", "dim"),
     Place.FAILED: (4, "failed", "red"),
 }
-"""Where each place stands in the table, its word and its style."""
 
 STATE = "state (block)"
 """The head over where each configuration stands, with the block after which it was out."""
 
 
 def live(known: Tuning, seconds_left: float | None) -> RenderableType:
-    """Lay out the present state of the race, for a terminal that is redrawn."""
     return Group(_state(known, seconds_left), arms_table(known))
 
 
 def state_line(known: Tuning, seconds_left: float | None) -> str:
-    """Return the state of a search in one line, for a log."""
     return _state(known, seconds_left).plain
 
 
@@ -124,17 +120,12 @@ def _reach(runners: Sequence[Runner]) -> float:
 
 
 def standing_rows(known: Tuning) -> list[tuple[str, str, str, str]]:
-    """Return a row for every configuration, the best first: its name, its metric, how it differs from the leader
-    with the interval of that, and where it stands.
-    """
     rows = [(one.arm, _value(known, one.arm), _told(one), _state_of(known, one)) for one in _sorted(known)]
     return rows + [(arm, _value(known, arm), "", _broken(after)) for arm, after in known.broken]
 
 
 def runner_rows(known: Tuning) -> list[tuple[str, str, str, Interval | None]]:
-    """Return of every configuration, the best first: its name, where it stands, how it differs from the leader in
-    words, and the ratio behind these; None of the leader and of one without an interval.
-    """
+    """Return each one's name, state, difference and ratio, the best first; the leader has no ratio."""
     told = ((one, one.place is not Place.LEADER and _sure(one)) for one in _sorted(known))
     return [(one.arm, _state_of(known, one), _told(one), _ratio(one) if sure else None) for one, sure in told]
 
@@ -148,7 +139,6 @@ def _row(known: Tuning, runner: Runner, reach: float) -> tuple[Text, ...]:
 
 
 def _told(runner: Runner) -> str:
-    """Write how a configuration differs from the leader."""
     ratio = _ratio(runner)
     if runner.place is Place.LEADER or ratio is None:
         return ""
@@ -156,7 +146,6 @@ def _told(runner: Runner) -> str:
 
 
 def _sure(runner: Runner) -> bool:
-    """Whether its difference from the leader has an interval."""
     return runner.against_leader is not None and math.isfinite(runner.against_leader.radius)
 
 
@@ -197,10 +186,7 @@ NAMES_SHOWN = 6
 
 
 def render(known: Tuning, facts: str = "") -> Group:
-    """Lay out a search for a terminal: the answer, the arms, the cost, what was not ranked and why.
-
-    `facts` are those of the host, as JSON.
-    """
+    """Lay out a search for a terminal; `facts` are those of the host, as JSON."""
     below = (part for title, lines in sections(known, facts) for part in section(title, lines))
     answer = paragraphs(answer_lines(known))
     return Group(
@@ -222,7 +208,6 @@ def warnings(known: Tuning) -> tuple[str, ...]:
 
 
 def recommendation_line(known: Tuning) -> str:
-    """Return the recommendation in one line."""
     words = {
         Recommendation.CHANGE: f"change to {known.winner}",
         Recommendation.KEEP: "keep the baseline",
@@ -232,8 +217,7 @@ def recommendation_line(known: Tuning) -> str:
 
 
 def headline(known: Tuning) -> Text:
-    """Name the search, its goal, and the number of its configurations."""
-    study, search = known.study, _search(known)
+    study, search = known.study, known.search
     workloads = ", ".join(workload.name for workload in study.workloads)
     promise = f"durability `{search.promise}`: {search.promise.words}"
     tried = "" if search.tries is None else f", {_tried(known)} of them tried (chosen by Optuna's TPE)"
@@ -260,7 +244,6 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
 
 
 def trust(known: Tuning) -> str:
-    """Say in a line what was tried, and for how long."""
     return (
         f"{known.study.label} {known.study.id}: {count_text(_tried(known), 'configuration')} in"
         f" {format_seconds(known.elapsed_seconds)}"
@@ -269,10 +252,8 @@ def trust(known: Tuning) -> str:
 
 
 def answer_lines(known: Tuning, *, brief: bool = False) -> Iterator[Text]:
-    """Yield the result of a search: the winner, its certainty, and the recommendation; `brief` without what only
-    confirms it.
-    """
-    metric, search = BY_ID[known.study.metric], _search(known)
+    """Yield the result of a search; `brief` without what only confirms it."""
+    metric, search = BY_ID[known.study.metric], known.search
     found = known.confirmation
     confirmed = found is not None and found.ratio is not None and known.recommendation is Recommendation.CHANGE
     first = recommendation_line(known)
@@ -330,7 +311,7 @@ def _ahead(known: Tuning, *, brief: bool) -> Iterator[Text]:
 
 
 def _distance(known: Tuning, *, brief: bool = False) -> str:
-    search = _search(known)
+    search = known.search
     if known.distance is None:
         return "no bound yet on how far below the best it is"
     of = "" if search.tries is None else f" of the {_tried(known)} that were tried"
@@ -382,7 +363,7 @@ def _limits(known: Tuning) -> Iterator[Text]:
 
 
 def _cost(known: Tuning) -> Iterator[str]:
-    search, standing = _search(known), known.standing
+    search, standing = known.search, known.standing
     words = f"measured {format_seconds(known.measured_seconds)} in {format_seconds(known.elapsed_seconds)}"
     grid = f"a full grid (5 x 60 s each) measures {format_seconds(search.grid_seconds)}"
     less = f", {known.speedup:.0f} times as long" if known.speedup is not None and known.speedup >= 1 else ""
@@ -425,7 +406,7 @@ def _disturbed(known: Tuning) -> Iterator[str]:
 
 
 def _left_out(known: Tuning) -> Iterator[str]:
-    search = _search(known)
+    search = known.search
     for apart in search.apart:
         how = "weaker" if apart.weaker else "stronger"
         names = names_text(apart.names, NAMES_SHOWN)
@@ -438,8 +419,3 @@ def _left_out(known: Tuning) -> Iterator[str]:
 def _settings(known: Tuning, name: str) -> str:
     settings = known.study.arm(name).settings
     return " ".join(f"--set {knob}={value}" for knob, value in settings) or "the rig's defaults"
-
-
-def _search(known: Tuning) -> Search:
-    assert known.study.search is not None  # noqa: S101 - a Tuning is of a search
-    return known.study.search

@@ -33,9 +33,6 @@ _OPTIONS_TITLE = "options: their values, and where each came from"
 
 
 def plain_report(result: Result, record: StudyRecord, published: PublishedStudy | None = None) -> RenderableType:
-    """Return the whole report: result, single rounds, method, arms, workloads, host; for a built-in study also its
-    authors' results.
-    """
     study = result.study
     stacks = [arm.stack for arm in study.arms if arm.stack.kind.made_here]
     promises = dict.fromkeys(durability_of(stack).promise for stack in stacks)
@@ -55,10 +52,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
 
 
 def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tuple[str, ...]]]) -> RenderableType:
-    """Return the whole report of a search: its result, the configuration lines of the winner, and the host.
-
-    `written` holds a title, the text and notes for each program; `facts` are those of the host, as JSON.
-    """
+    """Return the whole report of a search; `written` holds a title, the text and notes for each program."""
     parts: list[RenderableType] = [tune.render(known, facts)]
     for title, text, notes in written:
         lines = "\n".join([text, *(f"note: {note}" for note in notes)]).strip()
@@ -76,7 +70,6 @@ def _section(title: str, body: RenderableType) -> tuple[RenderableType, Renderab
 
 
 def _rounds(result: Result, record: StudyRecord) -> terminal.Table:
-    """The main metric of every round: a line per round and workload, a column per arm."""
     study = result.study
     measured_as = (value.measured for one in result.arms for value in one.values if value.metric == study.metric)
     metric = next(measured_as, BY_ID[study.metric])
@@ -132,9 +125,6 @@ def _decided(study: Study) -> Iterator[str]:
 
 
 def _changeovers(record: StudyRecord) -> Iterator[str]:
-    """Describe how arms were started: how many were swapped in a running process, how fast, and why new ones were
-    needed.
-    """
     ways = [trial.in_force.changeover for trial in record.trials if trial.in_force.changeover is not None]
     swaps = [way for way in ways if way.swapped is not None]
     if swaps:

@@ -37,7 +37,6 @@ def axis_of(ratios: Iterable[Interval]) -> float:
 
 
 def axis_ends(reach: float) -> tuple[str, str]:
-    """Return the labels of the ends of an axis."""
     left = 100 * (1 / (1 + reach) - 1)
     if reach < REACHES[-1]:
         return f"{left:.0f} %", f"+{format_share(reach)}"
@@ -45,7 +44,6 @@ def axis_ends(reach: float) -> tuple[str, str]:
 
 
 def axis(reach: float, middle: str) -> str:
-    """Return the labels of the axis: its ends and its middle."""
     left, right = axis_ends(reach)
     half = COLUMNS // 2
     before = f"{left}{' ' * (half - len(left) - len(middle) // 2)}{middle}"

@@ -18,7 +18,6 @@ from rich.text import Text
 from virtune.model.remark import Remark, Weight
 
 GAP = 2
-"""Blanks between two columns."""
 
 WEIGHT_STYLE = {Weight.INVALID: "bold red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 """How the word before a remark is set."""
@@ -95,7 +94,6 @@ class Paragraph:
         self.text, self.indent, self.hanging = _text(text), indent, hanging
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Wrap it at the width there is."""
         later = self.indent + self.hanging
         room = options.max_width
         for number, line in enumerate(wrap(self.text, room - later, first=room - self.indent)):
@@ -117,9 +115,8 @@ def heading(text: str, beside: Text | str = "") -> Text:
     return Text(f"\n{text}", style="bold").append(beside)
 
 
-def section(title: str, texts: Iterable[Text | str], style: str = "") -> list[RenderableType]:
-    """Return a heading with its paragraphs; nothing without any."""
-    found = paragraphs(texts, style)
+def section(title: str, texts: Iterable[Text | str]) -> list[RenderableType]:
+    found = paragraphs(texts)
     return [heading(title), *found] if found else []
 
 
@@ -185,7 +182,6 @@ class Table:
         self.indent, self.gap, self.heads, self.above = indent, gap, heads, above
 
     def add_row(self, *cells: Text | str) -> None:
-        """Add a row with a cell for each column."""
         self.rows.append(cells)
 
     @property
@@ -205,12 +201,10 @@ class Table:
         return tuple(_kind(column) for column in zip(*self.cells, strict=True)) or ("number",) * len(self.columns)
 
     def filled(self) -> "Table":
-        """Return it without its empty columns."""
         cells = self.cells
         return self.only(*(number for number in range(len(self.columns)) if any(row[number] for row in cells)))
 
     def only(self, *numbers: int) -> "Table":
-        """Return it with these columns alone."""
         rows = [row if isinstance(row, Section) else [row[number] for number in numbers] for row in self.rows]
         columns = [self.columns[number] for number in numbers]
         found = Table(columns, rows, caption=self.caption, notes=self.notes)
@@ -218,11 +212,9 @@ class Table:
         return found
 
     def fits(self, width: int) -> bool:
-        """Whether its columns fit side by side."""
         return self.filled().widths(width - self.indent) is not None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay out the table if it fits, else the paragraphs."""
         if self.above and self.rows:
             yield Text("")
         table = self.filled()
@@ -256,7 +248,6 @@ class Table:
         return [little + more for little, more in zip(least, given, strict=True)]
 
     def side_by_side(self, row: Row, widths: Sequence[int]) -> Iterator[Text]:
-        """Set a row in columns of these widths."""
         wrapped = [wrap(_text(cell), width) for cell, width in zip(row, widths, strict=True)]
         for number in range(max(map(len, wrapped), default=0)):
             line = Text(" " * self.indent)
@@ -313,7 +304,6 @@ class FirstThatFits:
         self.ways = ways
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Set that way's tables below one another."""
         width = options.max_width
         yield from next((way for way in self.ways if all(one.fits(width) for one in way)), self.ways[-1])
 
@@ -348,7 +338,6 @@ class SideBySide:
         self.table, self.arms = table, arms
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay out as many arms as fit the width; one that does not fit is laid out as paragraphs."""
         start = 0
         while start < max(1, len(self.arms)):
             count = min(COLUMNS_MAX, len(self.arms) - start)
