@@ -10,10 +10,10 @@ import pytest
 from tests.apply.shelf import UUID, WEB, Shelf
 
 from virtune.apply.journal import Entry, Journal, Step
-from virtune.flows.domains.advise import Advice
 from virtune.flows.domains.apply import Applied, apply, undo
 from virtune.model.domain import SettingChange
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
+from virtune.model.finding import Advice
 from virtune.virsh import LibvirtRefused
 
 CACHE = SettingChange(knob="disk.cache", at="vda", value="none")

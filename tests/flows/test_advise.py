@@ -6,11 +6,11 @@ import pytest
 from virtune.advise.audit import rules
 from virtune.cli.common.changing import advice_text
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.domains.advise import Advice, Wish, advise, advise_all, read_turn
+from virtune.flows.domains.advise import Wish, advise, advise_all, read_turn
 from virtune.flows.domains.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError
-from virtune.model.finding import Finding, HostView, Running, Seen, Subject
+from virtune.model.finding import Advice, Finding, HostView, Running, Seen, Subject
 from virtune.model.knob import Risk
 from virtune.model.reason import Reason
 

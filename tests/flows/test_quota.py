@@ -19,10 +19,10 @@ from tests.rationed import no_quota, rationed, use_up
 
 from virtune.apply.journal import Journal, Step
 from virtune.cli import run
-from virtune.flows.domains.advise import Advice
 from virtune.flows.domains.apply import apply, undo
 from virtune.model.domain import SettingChange
 from virtune.model.errors import VirtuneError
+from virtune.model.finding import Advice
 from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]

@@ -48,7 +48,6 @@ from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import PROFILES, parse_workload
-from virtune.flows.domains.advise import Advice
 from virtune.flows.domains.apply import Back, Means, apply, undo, ways_of
 from virtune.flows.fleet.here import ended, line_of, place_of, progress_in, progress_of, require_words, said_by
 from virtune.flows.fleet.run import RUNS, FleetPolicy, OpenTasks, left_seconds, plan_run
@@ -56,6 +55,7 @@ from virtune.flows.run.question import Question, builtins, plan_text, study_for
 from virtune.flows.run.study import shows
 from virtune.model.counters import thread_role
 from virtune.model.domain import SettingChange
+from virtune.model.finding import Advice
 from virtune.model.fleet import FleetHost, HostEstimate, HostSummary, TaskProgress, TaskState
 from virtune.model.knob import Change, Risk
 from virtune.model.knobs import BY_ID

@@ -22,7 +22,7 @@ from virtune.fio.results import read_result
 from virtune.model.domain import SettingChange
 from virtune.model.errors import ReadError
 from virtune.model.evidence import Listed, StudyRecord
-from virtune.model.finding import LeftAlone, NewFinding, ProcessDisk, Running, Subject, Unread
+from virtune.model.finding import Advice, LeftAlone, NewFinding, ProcessDisk, Running, Subject, Unread
 from virtune.model.knobs import KNOBS
 from virtune.model.reason import Reason, because
 from virtune.probe.host import host_facts
@@ -150,19 +150,13 @@ def test_domains_and_advice_keep_to_their_schemas_and_changes_are_noticed() -> N
     running = Running(state="running", reason="booted", live=domain, pid=7, rings=1, contexts=0, disks=(shown,))
     runs, lost = Subject(domain=domain, running=running), Unread(origin="/dev/null", because="it is empty")
     turns = (SettingChange(knob="disk.cache", at="vda", value="none"), SettingChange(knob="x.y", value=None))
-    advised = advised_domain(
-        origin="a.xml",
-        domain="a",
-        uuid=None,
-        turns=turns,
-        diff="-a",
-        left=[
-            LeftAlone(why=because(Reason.SPINNING_DISK), at="vda"),
-            LeftAlone(why=because(Reason.FREE_CPUS_UNKNOWN)),
-        ],
-        commands=["c"],
-        warnings=[NewFinding(rule="R14", at="vda", text="w")],
+    left = (
+        LeftAlone(why=because(Reason.SPINNING_DISK), at="vda"),
+        LeftAlone(why=because(Reason.FREE_CPUS_UNKNOWN)),
     )
+    warnings = (NewFinding(rule="R14", at="vda", text="w"),)
+    advice = Advice(turns=turns, effects=(), after=b"", diff="-a", left=left, commands=("c",), warnings=warnings)
+    advised = advised_domain("a.xml", replace(domain, uuid=None), advice)
     documents = {
         "domains": as_read(domains_document([("a.xml", runs, audit(replace(runs, running=None)))], [lost])),
         "advice": as_read(advice_document([advised])),

@@ -34,7 +34,7 @@ from virtune.model.finding import Audited, PassedOver, Severity, Unread
 from virtune.model.text import printable
 
 if TYPE_CHECKING:
-    from virtune.flows.domains.advise import Advice, Wish
+    from virtune.flows.domains.advise import Wish
     from virtune.flows.domains.apply import Applied, Means
     from virtune.flows.domains.domains import FoundDomain
     from virtune.flows.stored.earlier_studies import Past
@@ -287,7 +287,7 @@ def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any)
     from virtune.advise.audit import not_audited
     from virtune.flows.domains.advise import advise_all
     from virtune.flows.domains.domains import FoundDomain
-    from virtune.report.json.audit import advice_document
+    from virtune.report.json.audit import advice_document, advised_domain
 
     wish = wish_of({**asked, "store": store})
     read = list(named)
@@ -298,7 +298,8 @@ def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any)
         if because := not_audited(found.subject.domain):
             click.echo(printable(f"{found.subject.domain.name}: not audited: {because}"), err=True)
     if as_json:
-        click.echo(json.dumps(advice_document([_part(found, advice) for found, advice in known]), indent=2))
+        parts = [advised_domain(found.origin, found.subject.domain, advice) for found, advice in known]
+        click.echo(json.dumps(advice_document(parts), indent=2))
     for found, advice in () if as_json else known:
         click.echo(advice_text(found.subject.domain.name, advice))
     return 2 if unread else 0
@@ -323,22 +324,6 @@ def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
     found = walk(CONFIGURATION, answers)
     own = {leaf.id: own_shares(store, leaf.id) for leaf, _ in open_ends(CONFIGURATION, answers)}
     put(Group(*open_lines(found, own), *every_end(CONFIGURATION)))
-
-
-def _part(found: "FoundDomain", advice: "Advice") -> Any:
-    from virtune.report.json.audit import advised_domain
-
-    domain = found.subject.domain
-    return advised_domain(
-        origin=found.origin,
-        domain=domain.name,
-        uuid=domain.uuid,
-        turns=advice.turns,
-        diff=advice.diff,
-        left=advice.left,
-        commands=advice.commands,
-        warnings=advice.warnings,
-    )
 
 
 @click.command(name="apply", cls=Verb)

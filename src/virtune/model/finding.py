@@ -246,6 +246,23 @@ class NewFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """The setting changes for one domain, its text with them, the diff, and what was left unchanged and why.
+
+    `effects` are what each change takes on a running VM, and what it risks; `commands` are the same change as command
+    lines, for systems that take it so. `warnings` are the audit's new findings in the changed configuration.
+    """
+
+    turns: tuple[SettingChange, ...]
+    effects: tuple[tuple[Change, Risk], ...]
+    after: bytes
+    diff: str
+    left: tuple[LeftAlone, ...] = ()
+    commands: tuple[str, ...] = ()
+    warnings: tuple[NewFinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotLookedAt:
     """Rules, by their ids, that could not look at a domain, or not at all of it, since a fact is unknown."""
 

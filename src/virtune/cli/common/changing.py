@@ -17,12 +17,13 @@ from virtune.model.verdict import Verdict
 if TYPE_CHECKING:
     from virtune.apply.journal import Entry, Journal
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.flows.domains.advise import Advice, Wish
+    from virtune.flows.domains.advise import Wish
     from virtune.flows.domains.apply import Applied, Back, Means
     from virtune.flows.domains.domains import FoundDomain
     from virtune.flows.domains.like import LikeVm
     from virtune.flows.run.fix import Candidate, ChosenFix, Fixes
     from virtune.model.evidence import StudyRecord
+    from virtune.model.finding import Advice
     from virtune.model.result import Result
     from virtune.model.study_options import StudyOptions
     from virtune.model.workload import Workload
@@ -31,24 +32,9 @@ if TYPE_CHECKING:
 
 
 def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None) -> str:
-    """Return the advice for one domain: each change, the diff, and what is left unchanged and why.
+    from virtune.report.pages.audit import advice_lines
 
-    `ways` say how each change becomes effective, if that is known for this VM.
-    """
-    from virtune.report.pages.audit import lines
-
-    ways = ways if ways is not None else [takes.value for takes, _ in advice.effects]
-    turns = [(turn, way, risk) for turn, way, (_, risk) in zip(advice.turns, ways, advice.effects, strict=True)]
-    return "\n".join(
-        lines(
-            domain,
-            turns,
-            diff=advice.diff,
-            left=[one.text for one in advice.left],
-            commands=advice.commands,
-            warnings=[one.text for one in advice.warnings],
-        )
-    )
+    return "\n".join(advice_lines(domain, advice, ways))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,7 @@ from virtune.dialects.text.masking import masked
 from virtune.flows.domains.domains import FoundDomain, unified
 from virtune.model.domain import LIMIT_KNOBS, SettingChange
 from virtune.model.errors import PlanError, UsageError, VirtuneError
-from virtune.model.finding import Audited, Finding, LeftAlone, NewFinding, PassedOver, Rule, Severity, Unread
-from virtune.model.knob import Change, Risk
+from virtune.model.finding import Advice, Audited, Finding, LeftAlone, NewFinding, PassedOver, Rule, Severity, Unread
 from virtune.model.knobs import find
 from virtune.model.reason import Reason, because
 
@@ -39,23 +38,6 @@ class Wish:
     measured: "Measured | None" = None
     rules: tuple[str, ...] = ()
     turns: tuple[SettingChange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
-    """The setting changes for one domain, its text with them, the diff, and what was left unchanged and why.
-
-    `effects` are what each change takes on a running VM, and what it risks; `commands` are the same change as command
-    lines, for systems that take it so. `warnings` are the audit's new findings in the changed configuration.
-    """
-
-    turns: tuple[SettingChange, ...]
-    effects: tuple[tuple[Change, Risk], ...]
-    after: bytes
-    diff: str
-    left: tuple[LeftAlone, ...] = ()
-    commands: tuple[str, ...] = ()
-    warnings: tuple[NewFinding, ...] = ()
 
 
 def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = None) -> Advice:

@@ -17,10 +17,10 @@ from virtune.apply.health import read_sign, require_tellable, wait_until_well
 from virtune.apply.journal import Entry, Journal, Plug, Restart, Step
 from virtune.dialects.libvirt.alter import dropped, foreign, unmet
 from virtune.dialects.libvirt.domain import after_power_off, disk_text, plugged_counts, read_domain
-from virtune.flows.domains.advise import Advice
 from virtune.flows.domains.domains import surroundings, unified
 from virtune.model.domain import LIVE_KNOBS, DomainDisk, SettingChange
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError
+from virtune.model.finding import Advice
 from virtune.model.knob import Change
 from virtune.model.knobs import find
 from virtune.virsh import DumpedDomain, Virsh

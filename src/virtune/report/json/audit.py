@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from virtune.model import finding
-from virtune.model.domain import SettingChange
+from virtune.model.domain import Domain, SettingChange
 from virtune.model.knob import Change, Risk
 from virtune.model.reason import OF_ADVICE, Reason
 from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, OR_NULL, At, Sentence, part
@@ -185,29 +185,17 @@ def advice_document(domains: Sequence[AdvisedDomain]) -> AdviceDocument:
     return part(AdviceDocument, domains=domains)
 
 
-def advised_domain(
-    *,
-    origin: str,
-    domain: str,
-    uuid: str | None,
-    turns: Sequence[SettingChange],
-    diff: str,
-    left: Sequence[finding.LeftAlone],
-    commands: Sequence[str] = (),
-    warnings: Sequence[finding.NewFinding] = (),
-) -> AdvisedDomain:
+def advised_domain(origin: str, domain: Domain, advice: finding.Advice) -> AdvisedDomain:
     return part(
         AdvisedDomain,
+        advice,
         origin=origin,
-        domain=domain,
-        uuid=uuid,
-        turns=turns,
-        diff=diff,
-        commands=commands,
-        warnings=[one.text for one in warnings],
-        warning_rules=warnings,
-        left=[one.text for one in left],
-        left_reasons=left,
+        domain=domain.name,
+        uuid=domain.uuid,
+        warnings=[one.text for one in advice.warnings],
+        warning_rules=advice.warnings,
+        left=[one.text for one in advice.left],
+        left_reasons=advice.left,
     )
 
 

@@ -6,8 +6,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from virtune.model.domain import DomainDisk, SettingChange, cache_of
-from virtune.model.finding import Audited, Finding, Need, PassedOver, Severity, Subject, Unread
+from virtune.model.domain import DomainDisk, cache_of
+from virtune.model.finding import Advice, Audited, Finding, Need, PassedOver, Severity, Subject, Unread
 from virtune.model.knob import Risk
 from virtune.model.text import printable
 from virtune.report.words import count_text, names_text
@@ -22,25 +22,19 @@ def tag(way: str, risk: Risk) -> str:
     return f" [{'; '.join(said)}]" if said else ""
 
 
-def lines(
-    domain: str,
-    turns: Sequence[tuple[SettingChange, str, Risk]],
-    *,
-    diff: str,
-    left: Sequence[str],
-    commands: Sequence[str] = (),
-    warnings: Sequence[str] = (),
-) -> Iterator[str]:
+def advice_lines(domain: str, advice: Advice, ways: Sequence[str] | None = None) -> Iterator[str]:
+    """Yield the advice for one domain; `ways` say how each change becomes effective, if that is known for this VM."""
+    turns, ways = advice.turns, ways if ways is not None else [takes.value for takes, _ in advice.effects]
     yield printable(f"{domain}: {count_text(len(turns), 'change') if turns else 'nothing to change'}")
-    for turn, way, risk in turns:
+    for turn, way, (_, risk) in zip(turns, ways, advice.effects, strict=True):
         place = f"@{turn.at}" if turn.at else ""
         value = "(removed)" if turn.value is None else turn.value
         yield printable(f"  {turn.knob}{place} = {value}  {tag(way, risk)}")
     if turns:
-        yield from (printable(f"  warning: {warning}") for warning in warnings)
-        yield from (printable(line, keep=IN_FILES) for line in (diff.split("\n") if diff else ()))
-        yield from (printable(f"  $ {command}") for command in commands)
-    yield from (printable(f"  left alone: {because}") for because in left)
+        yield from (printable(f"  warning: {one.text}") for one in advice.warnings)
+        yield from (printable(line, keep=IN_FILES) for line in (advice.diff.split("\n") if advice.diff else ()))
+        yield from (printable(f"  $ {command}") for command in advice.commands)
+    yield from (printable(f"  left alone: {one.text}") for one in advice.left)
 
 
 WIDTH = 100
