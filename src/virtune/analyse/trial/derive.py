@@ -36,21 +36,7 @@ from virtune.model.evidence import (
     unverified_remarks,
 )
 from virtune.model.measurement import DeviceUse, FioResult, Measurement
-from virtune.model.remark import (
-    CONTRADICTION,
-    EMULATED,
-    FUSE_WRITES,
-    GATE_BY_ID,
-    KVM_WITHOUT_HARDWARE,
-    NO_DEVICE,
-    ONE_DISK,
-    SIMULATED,
-    START_SKEW,
-    UNSERVED,
-    WITHOUT_HARDWARE,
-    Remark,
-    Weight,
-)
+from virtune.model.remark import EMULATED, GATE_BY_ID, KVM_WITHOUT_HARDWARE, SIMULATED, Remark, Weight, remark_of
 from virtune.model.stack import Stack
 from virtune.model.text import format_share
 from virtune.model.workload import BACKGROUND, Workload
@@ -155,14 +141,14 @@ def _of_rig(
     if (skew := _skew(parts)) is not None and skew > SKEW_SECONDS:
         # rounded up, so that it never reads like the limit itself
         text = f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms"
-        yield START_SKEW.remark(text=text)
+        yield remark_of("start-skew", text=text)
     yield from _on_one_disk(parts)
     yield from _through_fuse(stack, workload, checks or ())
 
 
 def _said(result: FioResult, workload: Workload, *, ours: bool) -> tuple[Remark, ...]:
     """Remarks on the load's own figures; for a trial some of them are left to the gates."""
-    weights = {CONTRADICTION.id: Weight.INVALID} if ours else {}
+    weights = {"contradiction": Weight.INVALID} if ours else {}
     if workload.buffered:  # on purpose: it may be compared with itself, and the remark says what it measures
         weights |= {"page-cache": Weight.WARNING}
     return tuple(
@@ -210,13 +196,14 @@ def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
         shared = sorted(set[str].intersection(*map(set, images))) if images else []
         disks = ", ".join(shared)
     if shared:
-        yield ONE_DISK.remark(text=f"the images that guests.spread keeps apart both lie on {disks}")
+        yield remark_of("one-disk", text=f"the images that guests.spread keeps apart both lie on {disks}")
 
 
 def _through_fuse(stack: Stack, workload: Workload, checks: Sequence[Check]) -> Iterator[Remark]:
     exported = stack.kind.front == "export" and stack.export == "fuse" and stack.disk.backend != "null-co"
     if exported and workload.writes and workload.depth > 1 and not data_kept(checks):
-        yield FUSE_WRITES.remark(
+        yield remark_of(
+            "fuse-writes",
             text=f"{workload.depth} requests in flight, writes among them, went through a FUSE export, and nobody"
             " checked that their data were kept: QEMU 7.2.22 and 10.0.2 put some in the place of others",
         )
@@ -301,7 +288,8 @@ def _of_accelerator(said: bytes) -> Iterator[Remark]:
             "emulator and are not comparable",
         )
     if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
-        yield WITHOUT_HARDWARE.remark(
+        yield remark_of(
+            "kvm-without-hardware",
             text="the guest ran under a KVM without hardware virtualization, which emulates in software what a CPU"
             " does elsewhere. Every exit to QEMU takes long: the fewer I/Os are in flight, the more of their latency"
             " is such exits. Its difference from arms without a VM includes this, by an amount that is not known;"
@@ -317,7 +305,8 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
     if stack.disk.backend != "file" or stack.spread is not None or stack.device.vfio_pci is not None:
         return  # of two disks neither served all, and what a guest has itself the host neither sees nor caches
     if not used.disks:
-        yield NO_DEVICE.remark(
+        yield remark_of(
+            "no-device",
             text="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told "
             "whether a disk served it or only a page cache",
         )
@@ -332,7 +321,8 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
                 advice="compare it only with other cached arms",
             )
     elif share < UNSERVED_READS and max((cache.end_bytes for cache in used.caches), default=0) < RESIDENT_BYTES:
-        yield UNSERVED.remark(
+        yield remark_of(
+            "unserved",
             text=f"{medium(used).name} served {format_share(share)} of the bytes read, and none came from the page"
             " cache: cached elsewhere, or counters incomplete",
             advice="blocks without data are answered without the disk: fill the image again",

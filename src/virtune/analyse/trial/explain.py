@@ -36,24 +36,7 @@ from virtune.analyse.trial.gates import (
 from virtune.fio.consistency import contradictions
 from virtune.fio.options import SYNCHRONOUS
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
-from virtune.model.remark import (
-    CACHED_SYNC,
-    CONTRADICTION,
-    DEVICE_BUSY,
-    DEVICE_SHARE,
-    GATE_BY_ID,
-    JITTER,
-    KERNEL_CPU,
-    LATENCY_PARTS,
-    MISNAMED,
-    NOT_ADDED,
-    ONE_RUN_EACH,
-    SYNC_SHARE,
-    TAIL_UNRESOLVED,
-    UNSERVED,
-    Remark,
-    Weight,
-)
+from virtune.model.remark import GATE_BY_ID, Remark, Weight, remark_of
 from virtune.model.text import format_bandwidth, format_bytes, format_count, format_ns, format_share
 
 CACHEABLE = SYNCHRONOUS - {"dev-dax", "libpmem"} | {"libaio", "posixaio", "io_uring"}
@@ -89,7 +72,8 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     lazy = [load for load in loads if load.sync is None and load.option("sync") in (None, "0", "none")]
     buffered = [load for load in lazy if load.direct is False]
     if signs and all(load.direct for load in loads):
-        yield UNSERVED.remark(
+        yield remark_of(
+            "unserved",
             text=f"No disk answered these I/Os, although direct=1 was set: {'; '.join(signs)}. Blocks that were never"
             " written are answered without asking the device, and some file systems ignore O_DIRECT.",
         )
@@ -201,7 +185,8 @@ def cached_sync(result: FioResult) -> Iterator[Remark]:
             continue
         clat = writes[0].clat
         if clat is not None and writes[0].ios:
-            yield CACHED_SYNC.remark(
+            yield remark_of(
+                "cached-sync",
                 text=f"The write latency ({format_ns(clat.mean_ns)} mean) is the page cache's: the job is buffered."
                 f" The disk is in the sync, {format_ns(load.sync.mean_ns)} mean, one for every"
                 f" {writes[0].ios / load.sync.count:.3g} writes.",
@@ -249,7 +234,7 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
         )
     else:
         text = f"The latency is waiting, not submitting: {parts}. The time goes below the system call."
-    yield LATENCY_PARTS.remark(text=text)
+    yield remark_of("latency-parts", text=text)
 
 
 def not_added(result: FioResult, parts: int) -> Iterator[Remark]:
@@ -258,7 +243,7 @@ def not_added(result: FioResult, parts: int) -> Iterator[Remark]:
         return
     known = all(load.began is not None for load in result.loads)
     how = "ran one after another" if known else "belong to several reporting groups, which fio does not add either"
-    yield NOT_ADDED.remark(text=f"These jobs {how}. Their figures stand side by side and have no sum.")
+    yield remark_of("not-added", text=f"These jobs {how}. Their figures stand side by side and have no sum.")
 
 
 def jitter(load: LoadResult) -> Iterator[Remark]:
@@ -271,7 +256,8 @@ def jitter(load: LoadResult) -> Iterator[Remark]:
             continue
         p50, p95, p99 = (printed[0].percentile(percent) for percent in (50.0, 95.0, 99.0))
         if p50 and p95 and p99:
-            yield JITTER.remark(
+            yield remark_of(
+                "jitter",
                 text=f"Half of all {one(stream)}s complete within {format_ns(p50)} (p50): the usual answer. One in 20"
                 f" takes more than {format_ns(p95)} (p95, {p95 / p50:.1f} times that), one in 100 more than"
                 f" {format_ns(p99)} (p99, {p99 / p50:.1f} times): the jitter.",
@@ -285,7 +271,8 @@ def tail_unresolved(load: LoadResult) -> Iterator[Remark]:
         weak = [percent for percent in shown if stream.ios and stream.ios * (100 - percent) / 100 < ENOUGH_BEYOND]
         if weak and stream.ios:
             beyond = stream.ios * (100 - weak[0]) / 100
-            yield TAIL_UNRESOLVED.remark(
+            yield remark_of(
+                "tail-unresolved",
                 text=f"Of {stream.ios:,} {one(stream)}s, about {beyond:.2g} lie beyond p{weak[0]:g}: too few (below"
                 f" {ENOUGH_BEYOND}) for {' and '.join(f'p{p:g}' for p in weak)} to be compared between runs.",
             )
@@ -302,7 +289,8 @@ def sync_share(load: LoadResult) -> Iterator[Remark]:
         return
     syncing = load.sync.mean_ns * load.sync.count
     if syncing + moving:
-        yield SYNC_SHARE.remark(
+        yield remark_of(
+            "sync-share",
             text=f"{format_share(syncing / (syncing + moving))} of the I/O time is fsync: {load.sync.count:,} of them"
             f" at {format_ns(load.sync.mean_ns)} mean. It is not in the latencies of the writes.",
         )
@@ -314,7 +302,8 @@ def kernel_cpu(load: LoadResult) -> Iterator[Remark]:
     if usr is None or system is None or system <= usr or system < 5 or not load.iops:
         return
     per_io = system / 100 * load.jobs / load.iops * 1e9
-    yield KERNEL_CPU.remark(
+    yield remark_of(
+        "kernel-cpu",
         text=f"The CPU time is the kernel's: sys {system:.4g} %, usr {usr:.4g} % of a CPU a job; {format_ns(per_io)}"
         " of sys per I/O. sys may rise while latency falls, because more I/Os are done: compare CPU per I/O.",
     )
@@ -324,13 +313,15 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
     """Judge by `device-busy`."""
     for device in result.devices:
         if device.busy_percent >= BUSY:
-            yield DEVICE_BUSY.remark(
+            yield remark_of(
+                "device-busy",
                 text=f"{device.name} was busy {device.busy_percent:.4g} % of the time: it nearly always had a"
                 " request. A device with several queues may still take more at once, so this does not prove"
                 " saturation.",
             )
         elif device.busy_percent >= SOME_USE:
-            yield DEVICE_BUSY.remark(
+            yield remark_of(
+                "device-busy",
                 text=f"{device.name} was busy {device.busy_percent:.4g} % of the time: that is no measure of what is"
                 " left. The rest is time in which nothing was asked of it, and a device with several queues takes"
                 " more at once; `virtune sweep` shows where it ends.",
@@ -352,7 +343,8 @@ def device_share(result: FioResult) -> Iterator[Remark]:
     theirs = ticks / requests * 1e9
     mine = spent / ios
     if theirs <= mine:
-        yield DEVICE_SHARE.remark(
+        yield remark_of(
+            "device-share",
             text=f"Of {format_ns(mine)} mean latency, {format_ns(theirs)} ({format_share(theirs / mine)}) passed at"
             f" {device.name} and the rest above it, in this kernel and in fio.",
         )
@@ -367,7 +359,8 @@ def misnamed(load: LoadResult) -> Iterator[Remark]:
     done, count = {stream.direction for stream in load.streams}, load.ios
     for called, other in (("read", "write"), ("write", "read")):
         if done == {other} and _NAMED[called].search(load.name) and not _NAMED[other].search(load.name):
-            yield MISNAMED.remark(
+            yield remark_of(
+                "misnamed",
                 text=f"The job is called `{load.name}`, and it did {count:,} {other}s and no {called}.",
                 advice=f"what was measured is what fio did: {other}s",
             )
@@ -392,13 +385,13 @@ def contradicting(load: LoadResult) -> Iterator[Remark]:
         found = itertools.chain(_latencies(stream), _rates(load, stream))  # one of a direction is enough
         if (said := next(found, None)) is not None:
             text = f"The figures of {stream.direction} contradict each other: {said}."
-            yield CONTRADICTION.remark(weight=Weight.WARNING, text=text)
+            yield remark_of("contradiction", weight=Weight.WARNING, text=text)
     # a run that somebody stopped is shorter than asked for; what Little's law says of a depth is said by `little`
     options = {name: value for name, value in load.options or () if name not in ("runtime", "number_ios")}
     for one in contradictions(load, options, jobs=load.jobs) if options and not load.error else ():
         if one.option != "bs" and "Little" not in one.proof:
             text = f"{one.option}={one.asked} stands in the job, and the figures say {one.found}: {one.proof}."
-            yield CONTRADICTION.remark(weight=Weight.WARNING, text=text)
+            yield remark_of("contradiction", weight=Weight.WARNING, text=text)
 
 
 def _latencies(stream: Stream) -> Iterator[str]:
@@ -512,7 +505,7 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
     chances = [_chance(result) for result in (first, other)]
     if any(chance is None for chance in chances):
         text += ", by one run each: nothing here shows how far apart two runs of one and the same system would be."
-        return ONE_RUN_EACH.remark(text=text)
+        return remark_of("one-run-each", text=text)
     chance = math.hypot(*(chance or 0.0 for chance in chances))
     if abs(apart) <= chance:
         text += (
@@ -524,7 +517,7 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
             f", by one run each. The spread within the runs explains up to {format_share(chance, 1)} of that; what"
             " changes between runs of one and the same system, one run each cannot show."
         )
-    return ONE_RUN_EACH.remark(text=text)
+    return remark_of("one-run-each", text=text)
 
 
 def _chance(result: FioResult) -> float | None:

@@ -18,21 +18,7 @@ from virtune.analyse.trial.measure import completions
 from virtune.fio.options import SYNCHRONOUS
 from virtune.model.counters import DiskUse, Use
 from virtune.model.measurement import FioResult, LoadResult, Stream
-from virtune.model.remark import (
-    CPU_PRESSURE,
-    CUT_SHORT,
-    DEPTH,
-    ERRORS,
-    GATE_BY_ID,
-    LITTLE,
-    NO_IO,
-    SHORT_IOS,
-    SHORT_RUN,
-    SPREAD,
-    Gate,
-    Remark,
-    Weight,
-)
+from virtune.model.remark import GATE_BY_ID, Gate, Remark, Weight, remark_of
 from virtune.model.stack import DIRECT_CACHES, Stack
 from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, format_share
 from virtune.model.workload import Workload
@@ -69,7 +55,7 @@ IN_SUBMISSION = 0.5
 def no_io(load: LoadResult) -> Iterator[Remark]:
     """Judge by `no-io`."""
     if not load.streams:
-        yield NO_IO.remark(text="The job did no I/O at all: 0 operations.")
+        yield remark_of("no-io", text="The job did no I/O at all: 0 operations.")
 
 
 def errors(load: LoadResult) -> Iterator[Remark]:
@@ -77,7 +63,8 @@ def errors(load: LoadResult) -> Iterator[Remark]:
     if load.error or load.errors:
         name = errno.errorcode.get(load.error, f"error {load.error}") if load.error else "errors"
         many = f" {load.errors:,} I/Os failed while fio went on." if load.errors else ""
-        yield ERRORS.remark(
+        yield remark_of(
+            "errors",
             text=f"fio reported {name}{f' ({load.error})' if load.error else ''}.{many} The numbers say nothing about"
             " the disk.",
         )
@@ -87,7 +74,7 @@ def short_ios(load: LoadResult) -> Iterator[Remark]:
     """Judge by `short-ios`."""
     short, dropped = (sum(getattr(one, name) for one in load.streams) for name in ("short_ios", "dropped_ios"))
     if short or dropped:
-        yield SHORT_IOS.remark(text=f"{short:,} I/Os came back short and {dropped:,} were dropped.")
+        yield remark_of("short-ios", text=f"{short:,} I/Os came back short and {dropped:,} were dropped.")
 
 
 def cut_short(load: LoadResult) -> Iterator[Remark]:
@@ -97,7 +84,8 @@ def cut_short(load: LoadResult) -> Iterator[Remark]:
     done = load.ios
     if not asked or not load.streams or load.error or done >= asked * load.jobs:
         return
-    yield CUT_SHORT.remark(
+    yield remark_of(
+        "cut-short",
         text=f"The run ended after {done:,} of {asked * load.jobs:,} I/Os (number_ios): a runtime cut it, or the span"
         " was done with. The slowest I/Os of a disk are the likeliest to be missing.",
     )
@@ -107,7 +95,8 @@ def depth_ignored(load: LoadResult) -> Iterator[Remark]:
     """Judge by `depth`."""
     per_job = _per_job(load)
     if load.engine in SYNCHRONOUS and per_job is not None and per_job > 1:
-        yield DEPTH.remark(
+        yield remark_of(
+            "depth",
             text=f"iodepth={per_job} had no effect: {load.engine} does one I/O at a time, so the depth over all jobs"
             f" was {load.jobs}, not {load.depth}.",
             advice="use io_uring or libaio for a depth above 1, or numjobs",
@@ -124,7 +113,8 @@ def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
     reached = math.fsum(share for level, share in levels if level >= asked)
     usual, share = max(levels, key=lambda pair: pair[1])
     if reached < 0.5 and share > 0:
-        yield DEPTH.remark(
+        yield remark_of(
+            "depth",
             text=f"The queue never filled: iodepth={per_job} was asked for, {format_share(reached)} of the I/Os were"
             f" issued with {asked} or more in flight, and {format_share(min(share, 1))} with {usual}.",
             advice="look for what holds the submitting job back: CPU, buffered I/O, a rate, a small file",
@@ -135,7 +125,8 @@ def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
     """Judge by `depth`."""
     per_job, share = _per_job(load) or 0, in_submission(load) or 0.0
     if load.engine == "libaio" and load.direct is False and per_job > 1 and share > IN_SUBMISSION:
-        yield DEPTH.remark(
+        yield remark_of(
+            "depth",
             text=f"Depth {per_job} is nominal: libaio without O_DIRECT does the I/O inside the submission call, where"
             f" the job spent {format_share(share)} of its time (slat x IOPS). About one I/O was in progress at"
             " a time.",
@@ -162,7 +153,8 @@ def little(load: LoadResult) -> Iterator[Remark]:
     flying, asked = found
     numbers = f"{format_count(load.iops)} operations a second at their mean latency keep {flying:.3g} I/Os in flight"
     if flying > asked:
-        yield LITTLE.remark(
+        yield remark_of(
+            "little",
             weight=Weight.INVALID,
             text=f"{numbers}, and only {asked} were asked for: these figures do not belong together.",
             advice="was the text put together from several runs, or do other jobs hide in this group?",
@@ -171,7 +163,8 @@ def little(load: LoadResult) -> Iterator[Remark]:
     told = _cpu_percent(load) is not None
     cpu = f" (its CPU: usr {load.usr_percent:.4g} %, sys {load.sys_percent:.4g} %)" if told else ""
     unknown = "" if load.options is not None else ", or a rate or think time that this text does not show,"
-    yield LITTLE.remark(
+    yield remark_of(
+        "little",
         weight=Weight.WARNING,
         text=f"{numbers}, of {asked} asked for: {format_share(1 - flying / asked)} of the time passed outside the"
         f" I/Os. The load generator{cpu}{unknown} set the pace, so this is not the limit of the disk.",
@@ -244,7 +237,8 @@ def spread(load: LoadResult) -> Iterator[Remark]:
             continue
         relative, samples = found
         smallest = SPREAD_FACTOR * math.sqrt(2 / samples) * relative
-        yield SPREAD.remark(
+        yield remark_of(
+            "spread",
             text=f"{stream.direction} IOPS swung by {format_share(relative)} around their mean within this one run:"
             f" standard deviation {stream.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean"
             f" {stream.iops_mean:,.0f},"
@@ -270,7 +264,8 @@ def short_run(load: LoadResult) -> Iterator[Remark]:
     """Judge by `short-run`."""
     seconds, ios = load.seconds, load.ios
     if load.streams and seconds and ios and (seconds < SHORT_SECONDS or ios < FEW_IOS):
-        yield SHORT_RUN.remark(
+        yield remark_of(
+            "short-run",
             text=f"{ios:,} I/Os in {format_ns(seconds * 1e9)} are a short look: caches, garbage collection and"
             " neighbours show up later.",
         )
@@ -411,7 +406,8 @@ def own_pressure(used: Use, stack: Stack) -> Iterator[Remark]:
     some = (used.some_waited("cpu") or 0.0) * 100
     if some > PRESSURE_PERCENT:
         what = "threads waited for a CPU" if stack.disk.limits else "the CPUs may be part of the limit"
-        yield CPU_PRESSURE.remark(
+        yield remark_of(
+            "cpu-pressure",
             text=f"{what}: for {some:.0f} % of the time some thread had to wait for one, mostly one of QEMU or the"
             " load itself",
         )

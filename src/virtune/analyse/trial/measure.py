@@ -22,7 +22,7 @@ from virtune.model.errors import ReadError
 from virtune.model.evidence import IMPORTED
 from virtune.model.measurement import FioResult, Histogram, Latency, LoadResult, Measurement, Stream, merge
 from virtune.model.metric import DIRECTIONS, METRICS, Distribution
-from virtune.model.remark import UNLIKE_DISKS, Remark
+from virtune.model.remark import Remark, remark_of
 from virtune.model.stack import Stack
 from virtune.model.text import format_bytes, format_count
 from virtune.model.workload import Job, Workload, name_of_disk
@@ -260,7 +260,8 @@ def unlike_disks(values: Sequence[tuple[str, float]]) -> Iterator[Remark]:
     most, least = max(each, key=lambda one: each[one]), min(each, key=lambda one: each[one])
     if each[most] < UNLIKE * each[least]:
         return
-    yield UNLIKE_DISKS.remark(
+    yield remark_of(
+        "unlike-disks",
         text=f"disk {least} did {format_count(each[least])} operations a second and disk {most}"
         f" {format_count(each[most])}",
         advice=f"the figures are those of all disks together; `--metric disk.{least}.iops` is one of them",
