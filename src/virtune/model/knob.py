@@ -71,7 +71,7 @@ class Number:
     """A whole number in a range; `power_of_two` narrows it further."""
 
     low: int
-    high: int
+    high: int = NO_LIMIT
     unit: str = ""
     power_of_two: bool = False
 
@@ -81,7 +81,7 @@ class Size:
     """A number of bytes in a range, written as fio and QEMU write sizes."""
 
     low: int
-    high: int
+    high: int = NO_LIMIT
     power_of_two: bool = False
 
 

@@ -12,6 +12,7 @@ vendor's note, `[U]` unverified: commonly said, but not proven.
 
 import difflib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from virtune.model import knob as kinds
@@ -20,13 +21,12 @@ from virtune.model.stack import Stack, setting_of, writes_through
 
 
 def _knob(row: dict[str, Any]) -> kinds.Knob:
-    domain = dict(row["domain"])
     ask = row.get("ask")
     return kinds.Knob(
         id=row["id"],
         number=row["number"],
         layer=kinds.Layer(row["layer"]),
-        domain=_domain(domain.pop("kind"), domain),
+        domain=_domain(**row["domain"]),
         default=row["default"],
         needs=tuple(row.get("needs", ())),
         ask=None if ask is None else next(kind for key, kind in _ASKS.items() if key in ask)(**ask),
@@ -50,18 +50,18 @@ _ASKS: dict[str, type[kinds.AskSchema | kinds.AskDevice | kinds.AskObject]] = {
 """The kinds of questions, by the key that each has alone."""
 
 
-def _domain(kind: str, words: dict[str, Any]) -> kinds.Domain:
-    match kind:
-        case "choice":
-            return kinds.Choice(values=tuple(words["values"]))
-        case "switch":
-            return kinds.Switch()
-        case "text":
-            return kinds.Text(shape=words["shape"])
-        case "size":
-            return kinds.Size(**{"high": kinds.NO_LIMIT, **words})
-        case _:
-            return kinds.Number(**{"high": kinds.NO_LIMIT, **words})
+def _domain(kind: str, **words: Any) -> kinds.Domain:
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
+    return _DOMAINS[kind](**plain)
+
+
+_DOMAINS: dict[str, Callable[..., kinds.Domain]] = {
+    "choice": kinds.Choice,
+    "number": kinds.Number,
+    "size": kinds.Size,
+    "switch": kinds.Switch,
+    "text": kinds.Text,
+}
 
 
 KNOBS: tuple[kinds.Knob, ...] = tuple(map(_knob, kinds.ROWS))

@@ -99,12 +99,8 @@ _FILLED = UnseenKnob(
     knob="disk.preallocation",
     why="every block of the image is written before it is measured, so it is allocated whatever was asked",
 )
-_SILENT = (
-    UnseenKnob(knob="disk.discard", why="QEMU takes it and shows it nowhere"),
-    UnseenKnob(knob="disk.l2_cache_size", why="QEMU takes it and shows it nowhere"),
-    UnseenKnob(knob="disk.null_latency_ns", why="QEMU takes it and shows it nowhere"),
-    _FILLED,
-)
+_NOWHERE = ("disk.discard", "disk.l2_cache_size", "disk.null_latency_ns")
+_SILENT = (*(UnseenKnob(knob=one, why="QEMU takes it and shows it nowhere") for one in _NOWHERE), _FILLED)
 
 METAL = RigKind(
     name="metal",
