@@ -9,8 +9,9 @@ from tests.analyse.search_worlds import World, searched, study_of
 from tests.knob_values import stack_with
 
 from virtune.dialects.libvirt.disk import disk_xml
-from virtune.flows.reports.render import Spelled, lacking, spelled
+from virtune.flows.reports.render import lacking, spelled
 from virtune.model.stack import Stack
+from virtune.model.tuning import Spelled
 from virtune.plan.arms import apply_settings
 
 

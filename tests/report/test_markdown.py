@@ -15,6 +15,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
 from virtune.model.reason import Reason
 from virtune.model.result import ArmSummary, Result
+from virtune.model.tuning import Spelled
 from virtune.model.verdict import Comparison, Outcome, Proof, ProofReason, ThresholdResult
 from virtune.plan.goal import parse_condition
 from virtune.report.markdown import FOLD, FOLD_END, code, markdown, plain, proof_markdown, tuning_markdown
@@ -227,7 +228,7 @@ def test_no_name_becomes_markup_in_any_page(seed: int) -> None:
         pages.append(
             (
                 markdown(result, (ruling,)),
-                tuning_markdown(search, "", [(one[1], one[2], (one[3],))]),
+                tuning_markdown(search, "", [Spelled(program="", title=one[1], text=one[2], notes=(one[3],))]),
                 proof_markdown(said, result),
             )
         )

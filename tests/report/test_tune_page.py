@@ -29,7 +29,7 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.search import Removed
 from virtune.model.study import Trial
 from virtune.model.study_options import StudyOptions
-from virtune.model.tuning import Recommendation, Tuning
+from virtune.model.tuning import Recommendation, Spelled, Tuning
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
@@ -153,7 +153,7 @@ def test_the_document_has_the_host_the_jobs_and_the_disturbed_trials_of_each_arm
     known = tuning(replace(record, attempts=attempts))
     host = host_facts("/var/tmp/virtune", unpack("small-vm", tmp_path))
     facts = json.dumps(probe_document(host, judge_host(host)))
-    document = json.loads(json.dumps(tuning_document(known, facts=facts)))
+    document = json.loads(json.dumps(tuning_document(known, facts)))
     assert complaints("tune", document) == []
     assert (document["recommendation"], document["reason"]) == (known.recommendation, known.why.reason)
     judge, bare = validator("tune"), document | {"facts": None}
@@ -206,7 +206,9 @@ def test_names_that_share_nothing_and_a_lone_name_stay() -> None:
 
 def test_a_search_has_a_page_in_markdown() -> None:
     found, _ = searched(study_of(list(RATES)), World(RATES, noise=0.01))
-    text = tuning_markdown(found, "", [("libvirt domain XML", "<disk/>", ("a note",))])
+    text = tuning_markdown(
+        found, "", [Spelled(program="libvirt", title="libvirt domain XML", text="<disk/>", notes=("a note",))]
+    )
     assert text.startswith("### virtune: change to fast: ")
     for part in (
         "* winner  fast  IOPS ",
@@ -224,7 +226,7 @@ def test_only_what_is_recommended_has_won(said: Recommendation, *, finished: boo
     """While it is undecided nobody has, in every output, and there are no settings to copy."""
     found, kept = searched(study_of(list(RATES)), World(RATES, noise=0.01))
     known = replace(found, recommendation=said, finished=finished)
-    lines = [(one.title, one.text, one.notes) for one in spelled(known)]
+    lines = spelled(known)
     written: tuple[str, ...] = (page(known), shown(of_search(known, "")), tuning_markdown(known, "", lines),
                shown(plain_search(known, "", lines)),
                html.unescape(page_html(search_page(known, kept))))  # fmt: skip
@@ -243,7 +245,7 @@ def test_what_a_search_leaves_out_is_in_its_document_with_the_code_of_the_reason
     assert found.study.search is not None
     left = (Removed(what="disk.aio=io_uring", count=None, why="it is missing", reason=Reason.NOT_SUPPORTED),)
     study = study_from_json(study_to_json(replace(found.study, search=replace(found.study.search, removed=left))))
-    document = json.loads(json.dumps(tuning_document(replace(found, study=study), facts="")))
+    document = json.loads(json.dumps(tuning_document(replace(found, study=study), "")))
     assert complaints("tune", document) == []
     assert [one["reason"] for one in document["study"]["removed"]] == [Reason.NOT_SUPPORTED]
 

@@ -317,6 +317,16 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spelled:
+    """A configuration as one program writes it; `text` is empty where it cannot be written, and a note says why."""
+
+    program: str
+    title: str
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
     """A configuration whose durability differs from the ranking's, so it is not ranked."""
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.result import Result
 from virtune.model.text import printable
-from virtune.model.tuning import Tuning
+from virtune.model.tuning import Spelled, Tuning
 from virtune.model.verdict import ThresholdResult
 from virtune.report.pages import result as results
 from virtune.report.pages.brief import finding, limits, meaning, trust
@@ -192,11 +192,8 @@ def _answer(one: Diagnosis) -> Iterator[str]:
 TUNING_COLUMNS = 110
 """The width of the table of arms: wide enough for names of three settings beside their intervals."""
 
-Written = tuple[str, str, tuple[str, ...]]
-"""A configuration for one program: a title, its text, and notes on it."""
 
-
-def tuning_markdown(known: Tuning, facts: str, written: Sequence[Written]) -> str:
+def tuning_markdown(known: Tuning, facts: str, written: Sequence[Spelled]) -> str:
     """Return a search as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
     again = (heading(4, "To repeat it"), code(tune_again(known.study)))
     first, *rest = map(str, answer_lines(known))
@@ -215,9 +212,9 @@ def _sections(known: Tuning, facts: str) -> Iterator[str]:
             yield from (*items(lines), "")
 
 
-def _written(written: Sequence[Written]) -> Iterator[str]:
-    for title, text, notes in written:
-        yield heading(4, title)
-        if text:
-            yield code(text)
-        yield from (*items(notes), "")
+def _written(written: Sequence[Spelled]) -> Iterator[str]:
+    for one in written:
+        yield heading(4, one.title)
+        if one.text:
+            yield code(one.text)
+        yield from (*items(one.notes), "")

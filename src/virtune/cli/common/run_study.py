@@ -252,7 +252,6 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
     from virtune.flows.reports.render import spelled
 
     words, facts = spelled(known), store.get(known.study.id).facts
-    lines = [(one.title, one.text, one.notes) for one in words]
     if out.report is not None:
         from virtune.flows.reports.report import report_html
         from virtune.report.pages.whole import plain_search
@@ -260,12 +259,12 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
         write_report(
             out.report,
             page=lambda: report_html(store, known.study.id),
-            plain=lambda: plain_search(known, facts, lines),
+            plain=lambda: plain_search(known, facts, words),
         )
     if out.as_json:
-        from virtune.flows.reports.render import search_document
+        from virtune.report.json.tune import tuning_document
 
-        click.echo(json.dumps(search_document(known, words, facts), indent=2))
+        click.echo(json.dumps(tuning_document(known, facts, words), indent=2))
     elif out.markdown != STDOUT and brief:
         from virtune.report.pages.brief import of_search
 
@@ -281,6 +280,6 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
     if out.markdown is not None:
         from virtune.report.markdown import tuning_markdown
 
-        write_markdown(out.markdown, tuning_markdown(known, facts, lines))
+        write_markdown(out.markdown, tuning_markdown(known, facts, words))
     if out.report is not None:
         say_report(out.report)

@@ -5,8 +5,7 @@ What a text says is not kept in a list that somebody must remember to extend: ea
 away in turn, and one whose absence changes no line is named beside the lines, with the reason.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 
 from virtune.analyse.study.summarise import summarise
 from virtune.dialects.libvirt import words as libvirt_words
@@ -21,10 +20,10 @@ from virtune.model.knob import Choice, Knob, Number, Size, Switch
 from virtune.model.knobs import TURNED
 from virtune.model.stack import Stack, setting_of, with_setting
 from virtune.model.study import StudyKind
-from virtune.model.tuning import Tuning
+from virtune.model.tuning import Spelled, Tuning
 from virtune.report.json.host import check_document
 from virtune.report.json.result import result_document, sweep_document
-from virtune.report.json.tune import TuneDocument, tuning_document
+from virtune.report.json.tune import tuning_document
 from virtune.store.store import Store
 
 IMAGE = "/path/to/disk.img"
@@ -54,16 +53,6 @@ _WHY_NOT_LIBVIRT: dict[str, str] = {
     "emulator.pin": "`virtune apply advise --set emulator.pin=CPUS FILE` writes it",
     "iothread.pin": "`virtune apply advise --set iothread.pin@iothread:1=CPUS FILE` writes it",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spelled:
-    """A configuration as one program writes it; `text` is empty where it cannot be written, and a note says why."""
-
-    program: str
-    title: str
-    text: str
-    notes: tuple[str, ...] = ()
 
 
 def spelled(known: Tuning) -> tuple[Spelled, ...]:
@@ -156,17 +145,10 @@ def record_document(store: Store, record: StudyRecord) -> Mapping[str, object]:
     match record.study.kind:
         case StudyKind.TUNE:
             known = tuning_of(store, record)
-            return search_document(known, spelled(known), record.facts)
+            return tuning_document(known, record.facts, spelled(known))
         case StudyKind.SWEEP:
             return sweep_document(sweep_of(store, record), summarise(record), facts=record.facts)
         case StudyKind.CHECK:
             return check_document(fitness(record))
         case _:
             return result_document(summarise(record), record)
-
-
-def search_document(known: Tuning, words: Sequence[Spelled], facts: str) -> TuneDocument:
-    """Return the document of a search, with the lines that put its winner to use."""
-    texts = {one.program: one.text for one in words if one.text}
-    notes = {one.program: one.notes for one in words if one.notes}
-    return tuning_document(known, facts=facts, spelled=texts, spelled_notes=notes)

@@ -11,7 +11,17 @@ from virtune.model.reason import OF_RECOMMENDATIONS, OF_VERDICTS, Reason
 from virtune.model.result import Basis, RampFinding
 from virtune.model.search import Factor, Phase, Removed, Search
 from virtune.model.study import Study
-from virtune.model.tuning import ArmAttempts, Contrast, LimitState, Place, Recommendation, Runner, Soak, Tuning
+from virtune.model.tuning import (
+    ArmAttempts,
+    Contrast,
+    LimitState,
+    Place,
+    Recommendation,
+    Runner,
+    Soak,
+    Spelled,
+    Tuning,
+)
 from virtune.model.verdict import Interval, Verdict
 from virtune.model.workload import Job
 from virtune.report.json import document as doc
@@ -260,18 +270,8 @@ class TuneDocument(TypedDict):
     ]
 
 
-def tuning_document(
-    known: Tuning,
-    *,
-    facts: str,
-    spelled: Mapping[str, str] | None = None,
-    spelled_notes: Mapping[str, Sequence[str]] | None = None,
-) -> TuneDocument:
-    """Return the whole result of a search, as plain JSON values in base units.
-
-    `facts` are those of the host, JSON text as a study keeps it. `spelled` is the winner in other programs'
-    configuration languages, by program, and `spelled_notes` holds notes on these texts, also by program.
-    """
+def tuning_document(known: Tuning, facts: str, spelled: Sequence[Spelled] = ()) -> TuneDocument:
+    """Return the whole result of a search; `facts` are those of the host, as JSON, and `spelled` is the winner."""
     study, standing = known.study, known.standing
     tried = {one.arm: one for one in known.attempts}
     none = ArmAttempts(arm="", attempts=0)
@@ -293,8 +293,8 @@ def tuning_document(
             grid_seconds=known.search.grid_seconds,
         ),
         basis=part(_Basis, study, workloads=known.basis, command=tune_again(study)),
-        spelled=spelled or {},
-        spelled_notes=spelled_notes or {},
+        spelled={one.program: one.text for one in spelled if one.text},
+        spelled_notes={one.program: one.notes for one in spelled if one.notes},
     )
 
 

@@ -16,7 +16,7 @@ from virtune.model.published import PublishedStudy
 from virtune.model.result import Result
 from virtune.model.study import Study
 from virtune.model.text import format_ns, format_seconds, format_share
-from virtune.model.tuning import Tuning
+from virtune.model.tuning import Spelled, Tuning
 from virtune.model.workload import Workload
 from virtune.report.pages import evidence, tune
 from virtune.report.pages import result as results
@@ -51,12 +51,12 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
     )
 
 
-def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tuple[str, ...]]]) -> RenderableType:
-    """Return the whole report of a search; `written` holds a title, the text and notes for each program."""
+def plain_search(known: Tuning, facts: str, written: Sequence[Spelled]) -> RenderableType:
+    """Return the whole report of a search; `written` is its winner."""
     parts: list[RenderableType] = [tune.render(known, facts)]
-    for title, text, notes in written:
-        lines = "\n".join([text, *(f"note: {note}" for note in notes)]).strip()
-        parts += _section(title, Text(lines, no_wrap=True, overflow="ignore"))
+    for one in written:
+        lines = "\n".join([one.text, *(f"note: {note}" for note in one.notes)]).strip()
+        parts += _section(one.title, Text(lines, no_wrap=True, overflow="ignore"))
     options = _section(_OPTIONS_TITLE, _joined(option_lines(known.study)))
     return Group(*parts, *options, *_section(_HOST_TITLE, Text(host_text(facts))))
 
