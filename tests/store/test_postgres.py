@@ -17,10 +17,10 @@ from tests.store.kept import COMPARE, IMPORT, KEPT
 from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 
 from virtune.cli import run
-from virtune.flows.stored.derive import DerivedStudy, derive_studies
+from virtune.flows.stored.derive import derive_studies
 from virtune.flows.stored.show import by_todays_method, current
 from virtune.model.errors import DatabaseUrl, StoreError, StorePlace
-from virtune.model.evidence import Listed
+from virtune.model.evidence import DerivedStudy, Listed
 from virtune.model.measurement import METHOD
 from virtune.store.queries import VIEWS
 from virtune.store.store import Store

@@ -243,7 +243,8 @@ def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, sto
     virtune show derive
     virtune show derive --store postgresql://fleet@db.example/virtune --parallel 8
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.stored.derive import DerivedStudy, derive_studies
+    from virtune.flows.stored.derive import derive_studies
+    from virtune.model.evidence import DerivedStudy
     from virtune.model.measurement import METHOD
     from virtune.report.json.listing import derive_document
     from virtune.report.words import count_text
@@ -257,9 +258,8 @@ def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, sto
             left = f", {count_text(one.unreadable, 'trial')} cannot be read and keep their figures"
             said = one.because or f"{count_text(one.derived, 'trial')} derived{left if one.unreadable else ''}"
             click.echo(f"{one.name}: {said}")
-    rows = [(one.name, one.derived, one.current, one.unreadable, one.because) for one in found]
     if as_json:
-        click.echo(json.dumps(derive_document(rows), indent=2))
+        click.echo(json.dumps(derive_document(found), indent=2))
     else:
         done = sum(one.derived for one in found)
         click.echo(f"{count_text(done, 'trial')} of {len(found)} studies derived by method {METHOD}")

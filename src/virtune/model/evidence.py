@@ -239,6 +239,20 @@ class StudyMethods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedStudy:
+    """What was derived of one study: attempts that got new figures, that had them, and that cannot be read today.
+
+    `because` is why the study was left out; empty where it was not.
+    """
+
+    name: str
+    derived: int = 0
+    current: int = 0
+    unreadable: int = 0
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudiesPage:
     """One page of the studies in a store, with the number of all studies and their kinds."""
 

@@ -4,12 +4,12 @@
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
 from virtune.flows.stored.show import derived_anew
 from virtune.model.errors import DatabaseUrl, StoreError, StorePlace
+from virtune.model.evidence import DerivedStudy
 from virtune.model.measurement import METHOD
 from virtune.store.queries import SEPARATOR, own_id
 from virtune.store.store import Store
@@ -22,20 +22,6 @@ on busy ones some 500 took twice as long (benchmarks/fleet.md)."""
 
 STUDIES_MAX = 20
 """Studies that a process takes at once: few enough that all end at about the same time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DerivedStudy:
-    """What was derived of one study: attempts that got new figures, that had them, and that cannot be read today.
-
-    `because` is why the study was left out; empty where it was not.
-    """
-
-    name: str
-    derived: int = 0
-    current: int = 0
-    unreadable: int = 0
-    because: str = ""
 
 
 def derive_studies(

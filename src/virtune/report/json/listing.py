@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
-from virtune.model.evidence import Damaged, Listed
+from virtune.model.evidence import Damaged, DerivedStudy, Listed
 from virtune.model.measurement import METHOD
 from virtune.model.study import StudyKind
 from virtune.report.json import document as doc
@@ -49,7 +49,7 @@ class ListDocument(TypedDict):
 class _Derived(TypedDict):
     """One study."""
 
-    id: Annotated[str, "Its id; of another host's study HOST/ID."]
+    id: Annotated[str, "Its id; of another host's study HOST/ID.", doc.At("name")]
     derived: Annotated[int, "Attempts at trials that got new figures.", doc.NOT_NEGATIVE]
     current: Annotated[int, "Attempts whose figures are by this method already.", doc.NOT_NEGATIVE]
     unreadable: Annotated[int, "Attempts that this method cannot read: their older figures stay.", doc.NOT_NEGATIVE]
@@ -90,13 +90,5 @@ def _listed(listed: Listed) -> _Study:
     )
 
 
-def derive_document(rows: Sequence[tuple[str, int, int, int, str]]) -> DeriveDocument:
-    """Return what was derived: of each study its name, the three counts, and why it was left out."""
-    return part(
-        DeriveDocument,
-        method=METHOD,
-        studies=[
-            part(_Derived, id=name, derived=derived, current=current, unreadable=unreadable, because=because or None)
-            for name, derived, current, unreadable, because in rows
-        ],
-    )
+def derive_document(studies: Sequence[DerivedStudy]) -> DeriveDocument:
+    return part(DeriveDocument, method=METHOD, studies=studies)
