@@ -277,6 +277,19 @@ def record_at(path: Path) -> dict[str, Any]:
     return {}
 
 
+def strange_records(home: Path, said: Callable[[Path], object]) -> list[str]:
+    """Return the files among a directory's records that virtune did not write there, such as copies; in words. `said`
+    returns what a record says, nothing of such a file.
+    """
+    every = sorted(home.glob("virtune-*.json"))
+    return [f"{record}: it is no record of virtune's, or a copy" for record in every if not said(record)]
+
+
+def remove_record(record: Path) -> None:
+    """Remove a record, where it is the very file that virtune wrote."""
+    remove_file(record, lambda found: is_named(found, record_at(record).get("self", {})))
+
+
 def write_record(path: Path, said: Mapping[str, Any]) -> int:
     """Write a record that names its own file as `self`; returns it open, and locked until it is closed. It is on the
     disk under its name when this returns. Raises OSError.

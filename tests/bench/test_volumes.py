@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from virtune import warden
 from virtune.bench import volumes
 from virtune.bench.volumes import NotedVolume
 from virtune.dialects.proxmox import storages
@@ -317,7 +318,8 @@ def test_a_record_that_virtune_did_not_write_there_removes_nothing(lvm: Lvm) -> 
     copy.write_bytes(record.read_bytes())
     record.unlink()
     assert not list(volumes.abandoned())
-    assert volumes.look_alikes() == [f"{copy}: it is no record of virtune's, or a copy"]
+    strange = warden.strange_records(volumes.records(), volumes.said)
+    assert strange == [f"{copy}: it is no record of virtune's, or a copy"]
     for wrong in ({"group": "../x"}, {"group": "a/b"}, {"tag": "*"}, {"uuid": '" || 1=1'}, {"group_uuid": ""}):
         copy.unlink(missing_ok=True)
         noted(lvm.place, **wrong)

@@ -49,7 +49,6 @@ class NotedImage:
 
     @property
     def name(self) -> str:
-        """The image's name in its pool."""
         return self.record.stem
 
     @property
@@ -68,7 +67,7 @@ class NotedImage:
             _rbd(self.place, "rm", "--no-progress", self.path, seconds=patience_of(self.size_bytes))
         elif not any(words in found.stderr for words in _NONE):
             raise PreconditionError(f"Ceph does not tell of {self.path}: {shell.last_line(found.stderr)}")
-        warden.remove_file(self.record, lambda found: warden.is_named(found, _said(self.record).get("self", {})))
+        warden.remove_record(self.record)
         return there
 
 
@@ -108,20 +107,14 @@ def rbd_images(stacks: Iterable[Stack], scratch: Scratch, run: Warden, say: Say)
 def abandoned() -> Iterator[NotedImage]:
     """Yield the images that dead runs left, each locked against a second virtune while it is looked at."""
     wrong = (OSError, ValueError, KeyError, TypeError, ArithmeticError, VirtuneError)
-    for record in filter(_said, sorted(records().glob(f"virtune-*{_SUFFIX}"))):
+    for record in filter(said, sorted(records().glob(f"virtune-*{_SUFFIX}"))):
         with contextlib.suppress(*wrong), record.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # while its run lives this is refused
-            if said := _said(record):
-                yield NotedImage(record=record, place=rbd_place(said["place"]), size_bytes=int(said["size_bytes"]))
+            if found := said(record):
+                yield NotedImage(record=record, place=rbd_place(found["place"]), size_bytes=int(found["size_bytes"]))
 
 
-def look_alikes() -> list[str]:
-    """Return the files among the records that virtune did not write there, such as copies; in words."""
-    every = sorted(records().glob(f"virtune-*{_SUFFIX}"))
-    return [f"{record}: it is no record of virtune's, or a copy" for record in every if not _said(record)]
-
-
-def _said(record: Path) -> Mapping[str, Any]:
+def said(record: Path) -> Mapping[str, Any]:
     """Return what a record says; empty where it is not the very file that virtune wrote."""
     return warden.record_at(record) if _OURS.fullmatch(record.stem) else {}
 

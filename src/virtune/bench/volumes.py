@@ -197,14 +197,11 @@ def _pool(place: VolumePlace) -> Row:
 
 def _extended_from() -> float:
     """Return the share from which on LVM extends a thin pool by itself, 1 where it never does."""
-    told = _lvm("lvmconfig", "--type", "full", _EXTENDED, seconds=_ANSWER_SECONDS)
+    told = _lvm("lvmconfig", "--type", "full", "activation/thin_pool_autoextend_threshold", seconds=_ANSWER_SECONDS)
     found = re.fullmatch(r"thin_pool_autoextend_threshold=(\d{1,3})\s*", told)
     if found is None:
         raise PreconditionError("LVM does not tell from which share on it extends thin pools")
     return int(found[1]) / 100
-
-
-_EXTENDED = "activation/thin_pool_autoextend_threshold"
 
 
 def place_of(device: str) -> VolumePlace | None:
@@ -324,7 +321,7 @@ class NotedVolume:
             _lvm("lvremove", "--yes", "--select", proof, self.path, seconds=_CHANGE_SECONDS)
             if self.found() is not None:
                 raise PreconditionError(f"LVM did not remove the volume {self.path}")
-        warden.remove_file(self.record, lambda found: warden.is_named(found, _said(self.record).get("self", {})))
+        warden.remove_record(self.record)
         return row is not None
 
     def _require_group(self) -> None:
@@ -342,13 +339,13 @@ def records() -> Path:
     return shell.data_directory() / "volumes"
 
 
-def _said(record: Path) -> Mapping[str, Any]:
+def said(record: Path) -> Mapping[str, Any]:
     """Return what a record says; empty where it is not the very file that virtune wrote."""
-    said = warden.record_at(record) if _OURS.fullmatch(record.stem) else {}
-    place, tag = volume_place(f"{VOLUMES}{said.get('group')}"), str(said.get("tag"))
-    uuids = [str(said.get("group_uuid")), *filter(None, [str(said.get("uuid", "-"))])]
+    found = warden.record_at(record) if _OURS.fullmatch(record.stem) else {}
+    place, tag = volume_place(f"{VOLUMES}{found.get('group')}"), str(found.get("tag"))
+    uuids = [str(found.get("group_uuid")), *filter(None, [str(found.get("uuid", "-"))])]
     known = place is not None and place.pool is None and _TAG.fullmatch(tag) and all(map(_UUID.fullmatch, uuids))
-    return said if known else {}
+    return found if known else {}
 
 
 def abandoned() -> Iterator[NotedVolume]:
@@ -356,15 +353,9 @@ def abandoned() -> Iterator[NotedVolume]:
     for record in sorted(records().glob(f"virtune-*{_SUFFIX}")):
         with contextlib.suppress(OSError), opened(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # while its run lives this is refused
-            if said := _said(record):
-                words = {name: str(said[name]) for name in ("group", "group_uuid", "tag", "uuid")}
+            if found := said(record):
+                words = {name: str(found[name]) for name in ("group", "group_uuid", "tag", "uuid")}
                 yield NotedVolume(record=record, **words)
-
-
-def look_alikes() -> list[str]:
-    """Return the files among the records that virtune did not write there, such as copies; in words."""
-    every = sorted(records().glob(f"virtune-*{_SUFFIX}"))
-    return [f"{record}: it is no record of virtune's, or a copy" for record in every if not _said(record)]
 
 
 @contextlib.contextmanager
@@ -401,8 +392,8 @@ def _written(volume: NotedVolume) -> int:
     """Write a volume's record; returns it open, and locked. Raises PreconditionError where it cannot be written."""
     try:
         volume.record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        said = {name: getattr(volume, name) for name in ("group", "group_uuid", "tag", "uuid")}
-        return warden.write_record(volume.record, said)
+        words = {name: getattr(volume, name) for name in ("group", "group_uuid", "tag", "uuid")}
+        return warden.write_record(volume.record, words)
     except OSError as error:
         hint = "without the record a killed run would leave its volume for good"
         raise PreconditionError(f"cannot write {volume.record}: {error.strerror}", hint=hint) from None

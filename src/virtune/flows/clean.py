@@ -7,11 +7,11 @@ from pathlib import Path
 
 from virtune import shell, warden
 from virtune.bench import rbd, volumes
+from virtune.bench.appliance import build
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.libvirt import access
 from virtune.bench.libvirt.access import LibvirtLine, Plugged, alone_in, strike_out, take_out, written_down
 from virtune.bench.scratch import Scratch, has_lock, look_alikes, made_place, remove, scratch_files
-from virtune.flows.run.preconditions import clean_halves, strange_guests
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.text import format_bytes
 from virtune.virsh import Virsh
@@ -39,22 +39,24 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
     """
     removed: list[str] = []
     kept: list[str] = []
-    strange = warden.look_alikes() + rbd.look_alikes() + volumes.look_alikes()
+    plugged = shell.data_directory() / "plugged"
+    strange = warden.look_alikes()
+    for home, said in ((rbd.records(), rbd.said), (volumes.records(), volumes.said), (plugged, access.said)):
+        strange += warden.strange_records(home, said)
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
         drives = warden.noted_drives(directory)
         kept += [f"directory {directory}: the drive {address} is not back with its driver" for address in drives]
         if directory.exists() and not drives:
             kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
-    plugged = shell.data_directory() / "plugged"
-    strange += access.look_alikes(plugged)
     for left in (one for one in written_down(plugged) if one.abandoned):  # what fails stays recorded
         try:
             removed += _out(plugged, left)
         except VirtuneError as error:
             kept.append(f"the disk {left.name} may still be in the domain {left.domain}: {error.message}")
-    removed += clean_halves()
-    strange += strange_guests()
+    guests = shell.cache_directory() / "appliances"
+    removed += [f"half an appliance {path}" for path in build.remove_halves(guests)]
+    strange += build.look_alikes(guests)
     for image in rbd.abandoned():  # one that cannot be reached stays recorded
         try:
             what = "the image" if image.remove() else "the record of the image"

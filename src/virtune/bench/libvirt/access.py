@@ -57,7 +57,6 @@ class LibvirtLine:
         self._virsh, self._uuid = virsh, uuid
 
     def ask(self, command: str, arguments: Mapping[str, Any], *, timeout_seconds: float) -> Any:
-        """Return what the agent answers; raises Refused with its words, GuestError when there is no answer."""
         asked = {"execute": command} | ({"arguments": dict(arguments)} if arguments else {})
         try:
             said = self._virsh.agent(self._uuid, json.dumps(asked), timeout_seconds=timeout_seconds)
@@ -260,29 +259,25 @@ def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -
 
 def strike_out(home: Path, plugged: Plugged) -> None:
     """Remove the record of a detached disk."""
-    path = home / f"{plugged.name}{_SUFFIX}"
-    warden.remove_file(path, lambda found: warden.is_named(found, warden.record_at(path).get("self", {})))
+    warden.remove_record(home / f"{plugged.name}{_SUFFIX}")
 
 
 def written_down(home: Path) -> list[Plugged]:
     """Return all records, of live and of dead runs."""
-    return [said for path in sorted(home.glob(f"virtune-*{_SUFFIX}")) if (said := _said(path)) is not None]
+    return [found for path in sorted(home.glob(f"virtune-*{_SUFFIX}")) if (found := said(path)) is not None]
 
 
-def look_alikes(home: Path) -> list[str]:
-    """Return the files among the records that virtune did not write there, such as copies; in words."""
-    every = sorted(home.glob(f"virtune-*{_SUFFIX}"))
-    return [f"{path}: it is no record of virtune's, or a copy" for path in every if _said(path) is None]
-
-
-def _said(path: Path) -> Plugged | None:
-    said = warden.record_at(path)
-    words = {one.name: said.get(one.name) for one in fields(Plugged)}
+def said(path: Path) -> Plugged | None:
+    """Return what a record says; None where it is not the very file that virtune wrote."""
+    found = warden.record_at(path)
+    words = {one.name: found.get(one.name) for one in fields(Plugged)}
     numbers = [words.pop(name) for name in ("owner", "started")]
     if not all(type(one) is int for one in numbers) or not all(isinstance(one, str) for one in words.values()):
         return None
-    fits = path.name == f"{said['name']}{_SUFFIX}" and _UUID.fullmatch(said["uuid"]) and "\0" not in said["scratch"]
-    return Plugged(**{one.name: said[one.name] for one in fields(Plugged)}) if fits else None
+    fits = (
+        path.name == f"{found['name']}{_SUFFIX}" and _UUID.fullmatch(found["uuid"]) and "\0" not in found["scratch"]
+    )
+    return Plugged(**{one.name: found[one.name] for one in fields(Plugged)}) if fits else None
 
 
 _GONE_SECONDS = 30.0

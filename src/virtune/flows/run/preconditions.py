@@ -18,9 +18,7 @@ from virtune.bench.appliance.build import (
     appliances,
     choose,
     chosen,
-    look_alikes,
     remove,
-    remove_halves,
 )
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.permission import Held, admit
@@ -98,16 +96,6 @@ def remove_kept(keys: frozenset[str]) -> list[str]:
     if unknown:
         raise PreconditionError(f"there is no appliance {min(unknown)}", hint="`virtune host guest list` shows them")
     return remove(shell.cache_directory() / "appliances", keys or None)
-
-
-def clean_halves() -> list[str]:
-    """Remove the remains of killed builds; returns what was removed, in words."""
-    return [f"half an appliance {path}" for path in remove_halves(shell.cache_directory() / "appliances")]
-
-
-def strange_guests() -> list[str]:
-    """Return what lies in the cache among guests and was not proven to be virtune's, in words."""
-    return look_alikes(shell.cache_directory() / "appliances")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
