@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance.build import ArchiveEntry, archive, file, modules_in_order
+from virtune.bench.appliance.build import ArchiveEntry, archive, file, with_dependencies
 from virtune.bench.appliance.sources import GENERAL_KERNEL, Sources, find_sources
 
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nvme", "vfio_iommu_type1", "vfio_pci")
@@ -70,7 +70,8 @@ class NestedHost:
 
 def entries(sources: Sources, environment: str) -> list[ArchiveEntry]:
     """What the host begins with: its first process, busybox, and the modules without which it sees nothing."""
-    modules = modules_in_order(sources, (*MODULES, *VOLUMES))
+    contents, orders = with_dependencies(sources, (*MODULES, *VOLUMES))
+    modules = {name: contents[name] for order in orders.values() for name in order}
     init = INIT.format(modules=" ".join(modules), environment=environment)
     return [
         file("init", init.encode(), program=True),

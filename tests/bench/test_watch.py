@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from virtune.bench.load import Moments, Together, watch
+from virtune.bench.load import Moment, Together, watch
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 
@@ -33,44 +33,43 @@ class Load(Together):
         return (Check(setting="disk.aio", asked="native", found=self.seen(self.looks), proof=f"look {self.looks}"),)
 
 
-def moments(begin: float = 0.0, end: float = 0.0, marks: list[str] | None = None) -> Moments:
+def watched(load: Load, begin: float = 0.0, end: float = 0.0, marks: list[str] | None = None) -> tuple[Check, ...]:
     said = [] if marks is None else marks
-    return Moments(
-        begin_seconds=begin, end_seconds=end, on_begin=lambda: said.append("begin"), on_end=lambda: said.append("end")
-    )
+    first: Moment = (begin, lambda: said.append("begin"))
+    return watch(load, first, (end, lambda: said.append("end")), patience_seconds=60.0)
 
 
 def test_what_was_not_seen_half_way_is_looked_for_again_when_the_load_is_over() -> None:
     load = Load(5, lambda look: "native" if look > 1 else None)
-    (check,) = watch(load, moments())
+    (check,) = watched(load)
     assert (check.found, check.proof) == ("native", "look 2")
 
 
 def test_what_was_seen_once_stands_and_is_not_looked_for_again() -> None:
     load = Load(50, lambda look: "native")
-    (check,) = watch(load, moments())
+    (check,) = watched(load)
     assert (check.proof, load.looks) == ("look 1", 1)
 
 
 def test_a_load_that_is_over_before_it_is_half_way_is_looked_at_all_the_same() -> None:
     load = Load(0, lambda look: "native")
-    (check,) = watch(load, moments(begin=10, end=20))
+    (check,) = watched(load, begin=10, end=20)
     assert check.found == "native"
 
 
 def test_what_was_never_seen_is_said_not_to_have_been() -> None:
-    (check,) = watch(Load(5, lambda look: None), moments())
+    (check,) = watched(Load(5, lambda look: None))
     assert check.found is None
 
 
 def test_each_moment_comes_once_and_in_its_order() -> None:
     marks: list[str] = []
-    watch(Load(10, lambda look: "native"), moments(marks=marks))
+    watched(Load(10, lambda look: "native"), marks=marks)
     assert marks == ["begin", "end"]
 
 
 def test_a_load_that_is_stuck_is_ended_and_said_to_be() -> None:
     load = Load(10, lambda look: None, stuck="its disk completed nothing")
     with pytest.raises(LoadError, match="its disk completed nothing"):
-        watch(load, moments())
+        watched(load)
     assert load.stopped

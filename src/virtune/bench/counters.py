@@ -101,7 +101,6 @@ class Sampler(Ticker):
             self._admit(role, pid)
 
     def add_process(self, role: str, pid: int) -> None:
-        """Watch one more process from now on. A role may have several."""
         self._admit(role, pid)
         self.sample(mark=f"{role} added")
 
@@ -273,5 +272,4 @@ class DiskQueue(Ticker):
         return json.dumps({"device": self._device, "points": self._points}).encode() + b"\n"
 
     def curve(self) -> DiskCurve:
-        """Return what was seen."""
         return DiskCurve(points=tuple(self._points))

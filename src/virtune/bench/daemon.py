@@ -37,7 +37,6 @@ from virtune.bench.verify import (
     engine_check_under_load,
     moved_since,
     node_checks,
-    on_off,
     opened,
     rbd_checks,
     requested,
@@ -59,6 +58,7 @@ from virtune.model.errors import RigError
 from virtune.model.evidence import CREW, UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.knobs import needs_new_process
 from virtune.model.stack import FileTarget, NbdTarget, Stack, Target, VhostUserTarget
+from virtune.model.text import setting_text
 from virtune.probe.process import IO_URING, PROC, Process, Rings
 from virtune.warden import mounts_below, unmount
 
@@ -98,13 +98,13 @@ def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns:
     """Find out from the CPU time under load whether the IOThread or the main loop serves the export."""
     served = serving_thread(own_ns, main_ns, main_enough_ns=_MAIN_LOOP_NS)
     proof = f"thread {iothread} used {own_ns / 1e6:.1f} ms of CPU {UNDER_LOAD}, the main loop {main_ns / 1e6:.1f}"
-    found = None if served is None else on_off(served)
-    return Check("export.iothread", on_off(stack.in_iothread), found, proof)
+    found = None if served is None else setting_text(served)
+    return Check("export.iothread", setting_text(stack.in_iothread), found, proof)
 
 
 def _thread_check(stack: Stack, threads: frozenset[int]) -> Check:
     """Return the check before the load: the thread's existence does not prove yet that the export runs in it."""
-    asked = on_off(stack.in_iothread)
+    asked = setting_text(stack.in_iothread)
     if not stack.in_iothread:
         return Check("export.iothread", asked, "off", "the daemon was given no IOThread")
     if len(threads) != 1:
@@ -170,7 +170,6 @@ class DaemonBench(Loaded):
     warden: shell.Warden
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Run a load on the export from this host."""
         crew = {"crew": sorted(self.crew), "iothread": self.iothread}
         keep.capture(CREW, json.dumps(crew) + "\n")
         return run_loads([HereLoad(self, jobs[0], self.warden)], window, keep)
@@ -195,7 +194,6 @@ class DaemonBench(Loaded):
         return tuple(checks)
 
     def trouble(self) -> str | None:
-        """Say how the daemon ended, None while it runs."""
         status = self.child.poll()
         if status is None:
             return None
@@ -229,7 +227,6 @@ class DaemonSession:
         self._take_down()
 
     def close(self) -> None:
-        """End the daemon, if there is one."""
         if self._daemon is not None:
             daemon, self._daemon = self._daemon, None
             daemon.end()

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.bench.live.rings import ExportRings, RingMemory, TrialRings
-from virtune.bench.port import PATIENCE_SECONDS, HostCounters, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.verify import Spent, cpu_of, cpus_check, on_off, opened
+from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
+from virtune.bench.verify import Spent, cpu_of, cpus_check, opened
 from virtune.bounded import read_bounded
 from virtune.fio.as_asked import LOG_SECONDS
 from virtune.fio.job import OPERATIONS
@@ -30,6 +30,7 @@ from virtune.model.errors import LoadError, RigError, VirtuneError, words_of
 from virtune.model.evidence import BARRIER, RINGS, UNDER_LOAD, Changeover, Check, InForce, of_guest
 from virtune.model.facts import BusyFacts, Unknown
 from virtune.model.stack import FileTarget, Stack, Target
+from virtune.model.text import setting_text
 from virtune.probe.cpu import parse_list
 from virtune.probe.host import busy_facts
 from virtune.probe.process import IO_URING, NATIVE, Process, Rings
@@ -251,7 +252,6 @@ class HereLoad(Load):
 
     @contextlib.contextmanager
     def sampled(self) -> Iterator[None]:
-        """Have it run while the block does."""
         place = self._warden.directory
         job_file = place / "load.fio"
         job_file.write_text(self.job.job.text)
@@ -273,7 +273,6 @@ class HereLoad(Load):
         yield functools.partial(ExportRings, self.child.pid)
 
     def over(self, seconds: float, *, due: bool) -> bool:  # noqa: ARG002 - its end is noticed without delay
-        """Wait so long for its end, successful or not. Raises LoadError when the rig is gone."""
         if self.child.wait(seconds) is not None:
             return True
         if (trouble := self.bench.trouble()) is not None:
@@ -307,7 +306,7 @@ class HereLoad(Load):
         return (
             *self._several(self.bench.target, process),
             Check("load.engine", str(asked), engine, seen[engine], hidden=unlooked),
-            Check("load.direct", on_off(job.direct), held.direct, held.proof, hidden=unlooked),
+            Check("load.direct", setting_text(job.direct), held.direct, held.proof, hidden=unlooked),
         )
 
     def _several(self, target: FileTarget, process: Process) -> tuple[Check, ...]:
@@ -408,14 +407,10 @@ def _run(loads: Sequence[Load], counters: "_Counters", window: Window, keep: Kee
         let_go(loads)
         if len(loads) > 1:
             keep.capture(BARRIER, json.dumps({"guests": len(loads), "skew_seconds": skew_seconds(loads)}) + "\n")
-        moments = Moments(
-            begin_seconds=window.begins(loads[0].settle_seconds),
-            end_seconds=window.ends(loads[0].end_seconds),
-            patience_seconds=window.patience_seconds,
-            on_begin=counters.begin,
-            on_end=counters.end,
-        )
-        checks = watch(Together(loads), moments, started=loads[0].started)
+        begin = window.begins(loads[0].settle_seconds), counters.begin
+        end = window.ends(loads[0].end_seconds), counters.end
+        patience, started = window.patience_seconds, loads[0].started
+        checks = watch(Together(loads), begin, end, patience_seconds=patience, started=started)
     outputs, logs, operations = zip(*(one.result() for one in loads), strict=True)
     return LoadOutput(
         output=outputs[0],
@@ -502,7 +497,6 @@ class _Counters:
         self._mark("begin")
 
     def end(self) -> None:
-        """The measured time ends."""
         self._rings.end()
         self._read("stop")
         self._spent = [one.spent() for one in self._loads]
@@ -565,30 +559,21 @@ class Together:
         return tuple(replace(check, guest=number) for number, one in enumerate(self._loads) for check in one.look())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moments:
-    """Actions at times after the start of the load: once each, in this order."""
-
-    begin_seconds: float
-    end_seconds: float
-    on_begin: Callable[[], None]
-    on_end: Callable[[], None]
-    patience_seconds: float = PATIENCE_SECONDS
+Moment = tuple[float, Callable[[], None]]
+"""What is done so many seconds after the start of a load."""
 
 
-def watch(load: Together, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
+def watch(
+    load: Together, begin: Moment, end: Moment, *, patience_seconds: float, started: float | None = None
+) -> tuple[Check, ...]:
     """Watch a load to its end, and return the checks of its settings. `started` is when it began (monotonic).
 
     Raises LoadError when it fails or does not end; then all of it has been ended.
     """
     begun = time.monotonic() if started is None else started
-    half = (moments.begin_seconds + moments.end_seconds) / 2
+    half = (begin[0] + end[0]) / 2
     looks = _Looks(load)
-    plan = [
-        (moments.begin_seconds, moments.on_begin),
-        (half, looks.look),
-        (moments.end_seconds, moments.on_end),
-    ]
+    plan = [begin, (half, looks.look), end]
     while not load.ended(due=not plan):
         now = time.monotonic()
         if plan and now - begun >= plan[0][0]:
@@ -598,9 +583,9 @@ def watch(load: Together, moments: Moments, *, started: float | None = None) -> 
         if (why := load.stuck()) is not None:
             load.stop()
             raise LoadError(why)
-        if now - begun > moments.end_seconds + moments.patience_seconds:
+        if now - begun > end[0] + patience_seconds:
             load.stop()
-            raise LoadError(f"the load did not end {moments.patience_seconds:g} s after its run time: it is stuck")
+            raise LoadError(f"the load did not end {patience_seconds:g} s after its run time: it is stuck")
     # a process's activity until then is still in its counters
     looks.again(now=True)
     return looks.seen()
@@ -630,7 +615,6 @@ class _Looks:
             self.look()
 
     def seen(self) -> tuple[Check, ...]:
-        """Return the checks with and without a finding."""
         return tuple(self._found.values())
 
 

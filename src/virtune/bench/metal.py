@@ -24,7 +24,6 @@ class MetalBench(Loaded):
     warden: Warden
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Run a load on it from this host."""
         return run_loads([HereLoad(self, jobs[0], self.warden)], window, keep)
 
 

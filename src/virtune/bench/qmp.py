@@ -106,25 +106,24 @@ class Monitor:
         """
         return _completed(self._loop, self._answer(command, arguments or {}))
 
-    def execute_until(self, command: str, arguments: Mapping[str, Any], event: str, **said: Any) -> None:
-        """Execute a command and wait for the event that ends what it began, with these values in the event's data."""
+    def unplug(self, device: str, *, last: str) -> None:
+        """Unplug a device, and wait until the guest has let go of the `last` one that goes with it."""
 
         async def work() -> None:
-            with self._client.listener((event,)) as listener:
-                await self._client.execute(command, dict(arguments))
+            with self._client.listener(("DEVICE_DELETED",)) as listener:
+                await self._client.execute("device_del", {"id": device})
                 async for message in listener:
                     data = dict(message).get("data", {})
-                    if isinstance(data, Mapping) and all(data.get(name) == value for name, value in said.items()):
+                    if isinstance(data, Mapping) and data.get("device") == last:
                         return
 
-        _completed(self._loop, self._tried(command, work()))
+        _completed(self._loop, self._tried("device_del", work()))
 
     def rest(self) -> None:
         """Let others have the monitor until it is next asked. Nothing here, where the connection is its own."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that it runs in."""
         return self._loop
 
     async def answer(self, command: str) -> "MonitorAnswer | RigError":
@@ -182,7 +181,6 @@ class BriefMonitor(Monitor):
         self._resting = False
 
     def rest(self) -> None:
-        """Give the monitor back until it is next asked."""
         if not self._resting:
             self._resting = True
             with contextlib.suppress(*_TROUBLE):  # the other side may be gone already

@@ -17,12 +17,11 @@ from statistics import NormalDist
 
 from virtune.bench.load import Loaded
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
-from virtune.bench.verify import words
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce, to_verify
 from virtune.model.knobs import KNOBS
 from virtune.model.stack import FileTarget, Stack, setting_of
-from virtune.model.text import did_you_mean
+from virtune.model.text import did_you_mean, setting_text
 from virtune.model.workload import BACKGROUND, Job
 
 VERSION = "simulated"
@@ -123,7 +122,6 @@ class SimulatedBench(Loaded):
     attempts: dict[tuple[str, int], int]
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Return the load's simulated output; raises LoadError where the scenario has it fail."""
         # settings that are not in the stack's text are added, so that a later one changes no other arm's chance
         mine = ((one.name, getattr(self.stack, one.name)) for one in fields(self.stack) if not one.repr)
         newer = "" if self.stack.pins.load is None else f" load.pin={self.stack.pins.load}"
@@ -169,7 +167,6 @@ class SimulatedSession:
 
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[SimulatedBench]:
-        """Yield a simulated stack; raises RigError for an unknown scenario."""
         name = stack.domain or "quiet"
         if name not in SCENARIOS:
             hint = did_you_mean(name, SCENARIOS) or f"one of {', '.join(SCENARIOS)}"
@@ -203,7 +200,7 @@ def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
     """Return a check for each setting that equals the request, as befits a simulated stack."""
     values = {knob.id: setting_of(stack, knob) for knob in KNOBS if knob.place}
     return tuple(
-        Check(name, words(values[name]), words(values[name]), proof, guest=guest)
+        Check(name, setting_text(values[name]), setting_text(values[name]), proof, guest=guest)
         for guest in range(stack.guests)
         for name in to_verify(stack)
     )

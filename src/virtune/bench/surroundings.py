@@ -217,7 +217,6 @@ class _Work:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is still being read."""
         return any(one.is_alive() for one in self._threads)
 
     def begin(self) -> None:
@@ -234,7 +233,6 @@ class _Work:
             one.start()
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end of all reading, at most so long."""
         deadline = time.monotonic() + seconds
         for one in self._threads:
             one.join(max(0.0, deadline - time.monotonic()))

@@ -40,6 +40,7 @@ from virtune.model.stack import (
     setting_of,
     writes_through,
 )
+from virtune.model.text import setting_text
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import IO_URING, NATIVE, Process, Ring, Rings, Thread
 
@@ -106,7 +107,6 @@ class RingOwners:
         return new
 
     def of(self, loops: Sequence[str]) -> set[Ring]:
-        """Return the rings of these loops."""
         return {ring for loop in loops for ring in self.brought.get(loop, ())}
 
 
@@ -252,7 +252,7 @@ def requested(rows: Iterable[Row]) -> Iterator[Check]:
     """Return a check for each setting that was requested."""
     for setting, asked, found, proof in rows:
         if asked is not None:
-            yield Check(setting, words(asked), None if found is None else words(found), proof)
+            yield Check(setting, setting_text(asked), None if found is None else setting_text(found), proof)
 
 
 _NODES = "QMP query-named-block-nodes"
@@ -281,12 +281,12 @@ def opened(process: Process, image: Path) -> Opened:
         for number, value in sorted(flags.items())
     )
     answers = {bool(value & os.O_DIRECT) for value in flags.values()}
-    return Opened(direct=on_off(answers.pop()) if len(answers) == 1 else None, proof=proof)
+    return Opened(direct=setting_text(answers.pop()) if len(answers) == 1 else None, proof=proof)
 
 
 def direct_check(disk: Disk, held: Opened) -> Check:
     """Compare how the image is opened with the requested cache mode."""
-    asked = on_off(disk.cache in DIRECT_CACHES)
+    asked = setting_text(disk.cache in DIRECT_CACHES)
     return Check("O_DIRECT", asked, held.direct, held.proof, hidden=held.hidden)
 
 
@@ -295,8 +295,8 @@ def cache_checks(stack: Stack, held: Opened, nodes: Sequence[Mapping[str, Any]])
     disk = stack.disk
     yield direct_check(disk, held)
     no_flush = [node["cache"]["no-flush"] for node in nodes if node["node-name"] in (FILE_NODE, FORMAT_NODE)]
-    ignored = on_off(any(no_flush)) if no_flush else None
-    yield Check("cache.no-flush", on_off(disk.cache == "unsafe"), ignored, _NODES)
+    ignored = setting_text(any(no_flush)) if no_flush else None
+    yield Check("cache.no-flush", setting_text(disk.cache == "unsafe"), ignored, _NODES)
     found, proof = _cache_mode(disk, held.direct, ignored)
     yield Check("disk.cache", disk.cache, found, proof, hidden=held.hidden)
 
@@ -339,7 +339,7 @@ def rbd_checks(stack: Stack, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Che
     proof = f"{_NODES}: {node.get('file', 'no such node')}"
     yield Check("disk.rbd", disk.rbd, None if place is None else place.text, proof)
     cache = node.get("cache", {})
-    direct, ignored = (on_off(cache[name]) if name in cache else None for name in ("direct", "no-flush"))
+    direct, ignored = (setting_text(cache[name]) if name in cache else None for name in ("direct", "no-flush"))
     found, _ = _cache_mode(disk, direct, ignored)
     told = "librbd's cache is off" if direct == "on" else "librbd's cache is on"
     yield Check("disk.cache", disk.cache, found, f"{_NODES}: {told}")
@@ -356,22 +356,12 @@ def _rbd_place(filename: str) -> RbdPlace | None:
         return None
 
 
-def on_off(value: bool) -> str:  # noqa: FBT001
-    """Write a switch."""
-    return "on" if value else "off"
-
-
-def words(value: object) -> str:
-    """Write a value as settings are written."""
-    return on_off(value) if isinstance(value, bool) else str(value)
-
-
 def _cache_mode(disk: Disk, direct: str | None, ignored: str | None) -> tuple[str | None, str]:
     if direct is None or ignored is None:
         return None, "O_DIRECT or no-flush is not visible"
     if disk.cache in THROUGH_CACHES:
         meaning = "flush after each write is an option of the export, which QEMU accepts and does not show"
-        return (None, meaning) if direct == on_off(disk.cache == "directsync") else ("another", meaning)
+        return (None, meaning) if direct == setting_text(disk.cache == "directsync") else ("another", meaning)
     modes = {("on", "off"): "none", ("off", "off"): "writeback", ("off", "on"): "unsafe"}
     mode = modes.get((direct, ignored), f"direct={direct},no-flush={ignored}")
     meanings = {

@@ -17,6 +17,7 @@ from virtune.model.remark import UNVERIFIED, Remark
 from virtune.model.rig import QEMU
 from virtune.model.stack import Stack, setting_of
 from virtune.model.study import Arm, Study, Trial
+from virtune.model.text import setting_text
 from virtune.model.verdict import BetweenRuns
 
 
@@ -366,8 +367,7 @@ def _asked(stack: Stack) -> Iterator[Knob]:
 
 
 def _values(stack: Stack) -> dict[str, str]:
-    found = ((knob.id, setting_of(stack, knob)) for knob in TURNED)
-    return {name: ("on" if value else "off") if isinstance(value, bool) else str(value) for name, value in found}
+    return {knob.id: setting_text(setting_of(stack, knob)) for knob in TURNED}
 
 
 def _of_load(checks: Iterable[Check]) -> Iterable[str]:

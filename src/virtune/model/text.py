@@ -122,6 +122,11 @@ def quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
+def setting_text(value: object) -> str:
+    """Write a value as settings are written: a switch is on or off."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
 Bytes = NewType("Bytes", int)
 
 _SIZE = re.compile(r"(?P<n>\d{1,18})(?P<unit>[kmgtpKMGTP]?)(?:i?[bB])?", re.ASCII)

@@ -64,7 +64,6 @@ def file(name: str, content: bytes, *, program: bool = False) -> ArchiveEntry:
 
 
 def link(name: str, target: str) -> ArchiveEntry:
-    """Return a symbolic link."""
     return ArchiveEntry(name=name, mode=stat.S_IFLNK | 0o777, content=target.encode())
 
 
@@ -397,21 +396,16 @@ def _entries(sources: Sources, modules: Sequence[str]) -> list[ArchiveEntry]:
         *(file(f"bin/{name}", (_OURS / name).read_bytes(), program=True) for name in _SCRIPTS),
         file("bin/fio", sources.fio.read_bytes(), program=True),
     ]
-    entries += _fio_libraries(sources.fio)
+    kept = {name: path for name, path in libraries(sources.fio).items() if _KEPT.fullmatch(name)}
+    entries += [_library(path) for path in kept.values()]
+    if kept:
+        beside = next((path.parent for name, path in kept.items() if name.startswith("libc.")), Path("/lib"))
+        stubs = stand_ins(sources.fio, kept)
+        entries += [file(str(beside / name).lstrip("/"), content) for name, content in stubs.items()]
     if sources.agent is not None:
         entries.append(file("bin/qemu-ga", sources.agent.read_bytes(), program=True))
         entries += [_library(path) for path in libraries(sources.agent).values()]
     return [*entries, *_modules(sources, modules)]
-
-
-def _fio_libraries(fio: Path) -> Iterator[ArchiveEntry]:
-    found = libraries(fio)
-    kept = {name: path for name, path in found.items() if _KEPT.fullmatch(name)}
-    yield from (_library(path) for path in kept.values())
-    if kept:
-        beside = next((path.parent for name, path in kept.items() if name.startswith("libc.")), Path("/lib"))
-        for name, content in stand_ins(fio, kept).items():
-            yield file(str(beside / name).lstrip("/"), content)
 
 
 def _library(path: Path) -> ArchiveEntry:
@@ -420,7 +414,7 @@ def _library(path: Path) -> ArchiveEntry:
 
 def _modules(sources: Sources, modules: Sequence[str]) -> Iterator[ArchiveEntry]:
     """Yield the wanted modules with their dependencies, and the lists of their loading order."""
-    contents, orders = _with_dependencies(sources, modules)
+    contents, orders = with_dependencies(sources, modules)
     boot = dict.fromkeys(name for wanted in AT_BOOT for name in orders[wanted])
     lacking = [name for name in AT_BOOT if not orders[name] and name not in _built_in(sources.modules)]
     if lacking:
@@ -432,13 +426,7 @@ def _modules(sources: Sources, modules: Sequence[str]) -> Iterator[ArchiveEntry]
     yield file("lib/modules/at-boot", " ".join(boot).encode() + b"\n")
 
 
-def modules_in_order(sources: Sources, modules: Sequence[str]) -> dict[str, bytes]:
-    """Return the wanted modules with their dependencies, in an order in which they can be loaded."""
-    contents, orders = _with_dependencies(sources, modules)
-    return {name: contents[name] for order in orders.values() for name in order}
-
-
-def _with_dependencies(sources: Sources, modules: Sequence[str]) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+def with_dependencies(sources: Sources, modules: Sequence[str]) -> tuple[dict[str, bytes], dict[str, list[str]]]:
     """Return the wanted modules and all that they depend on, and for each wanted one the order of their loading."""
     at_hand = {path.name.partition(".")[0].replace("-", "_"): path for path in sources.modules.rglob("*.ko*")}
     contents: dict[str, bytes] = {}

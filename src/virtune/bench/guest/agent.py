@@ -93,9 +93,7 @@ class Guest(Protocol):
         """Start a program that takes its time, one at once."""
         ...
 
-    def put(self, path: str, content: bytes, *, timeout_seconds: float) -> None:
-        """Write a file in the guest."""
-        ...
+    def put(self, path: str, content: bytes, *, timeout_seconds: float) -> None: ...
 
     def get(self, path: str, *, timeout_seconds: float) -> bytes:
         """Return what a file of the guest holds; raises GuestError when it cannot be read."""
@@ -212,15 +210,13 @@ class GuestSampler(Ticker):
 
 
 def seen_in_guest(
-    guest: Guest, serial: str, *, timeout_seconds: float, program: Sequence[str] = ("disk",)
+    guest: Guest, serial: str, *, timeout_seconds: float = 20.0, program: Sequence[str] = ("disk",)
 ) -> dict[str, str]:
     """Wait until a guest sees the disk of that serial number, and return its properties (`virtune/guest/disk`).
 
     `program` is the command that runs that script in the guest.
     """
-    words = [*program, serial, str(int(timeout_seconds))]
-    text = must(guest, words, timeout_seconds=timeout_seconds + 5).decode(errors="replace")
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return _told(guest, [*program, serial, str(int(timeout_seconds))], timeout_seconds=timeout_seconds + 5)
 
 
 _SECONDS = 60.0
@@ -245,7 +241,8 @@ class Mounted:
 
 def mount(guest: Guest, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:
     """Mount the filesystem of each device in a guest (`virtune/guest/mounted`); raises GuestError when one fails."""
-    told = [_facts(guest, device, kind, "rw" if writes else "ro") for device in devices]
+    how = "rw" if writes else "ro"
+    told = [_told(guest, ["mounted", device, kind, how], timeout_seconds=_SECONDS) for device in devices]
     return Mounted(
         files=tuple(one.get("file", "") for one in told),
         size_bytes=min(int(one.get("bytes") or 0) for one in told),
@@ -260,8 +257,9 @@ def unmount(guest: Guest, mounted: Mounted) -> None:
         must(guest, ["umount", file.rpartition("/")[0]], timeout_seconds=_SECONDS)
 
 
-def _facts(guest: Guest, device: str, kind: str, how: str) -> dict[str, str]:
-    text = must(guest, ["mounted", device, kind, how], timeout_seconds=_SECONDS).decode(errors="replace")
+def _told(guest: Guest, words: Sequence[str], *, timeout_seconds: float) -> dict[str, str]:
+    """Run a program that has to succeed, and return what its lines `NAME=VALUE` tell."""
+    text = must(guest, words, timeout_seconds=timeout_seconds).decode(errors="replace")
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
@@ -276,8 +274,8 @@ _STDIN_BYTES = 64 * 1024
 _GET_BYTES = 1024**2
 """The most bytes per read: libvirt's limit of an answer is ten times that."""
 
-_ANSWER_BYTES = 24 * 1024**2
-"""An answer on a socket is at most the agent's own limit of output, in base64."""
+_LINE_BYTES = 24 * 1024**2
+"""A line on a socket is at most an agent's own limit of output, in base64."""
 
 _POLLS = (0.05, 0.1, 0.2, 0.25)
 """Seconds between checks whether a program has ended; the last one repeats."""
@@ -299,14 +297,59 @@ class AgentLine(Protocol):
         ...
 
 
-class SocketLine:
-    """The agent's port of our own QEMU, over its socket."""
+class _Port:
+    """A port of a guest, over its socket at our QEMU; `way` is what is gone when QEMU is."""
+
+    way: str
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._connection.settimeout(0)
         self._lock = threading.Lock()
         self._unread = b""
+
+    def _write(self, message: bytes, deadline: float) -> bool:
+        """Write a message; False when it is not taken in time."""
+        unsent = memoryview(message)
+        while unsent:
+            if not select.select([], [self._connection], [], max(0.0, deadline - time.monotonic()))[1]:
+                return False
+            with self._gone_is_said(), contextlib.suppress(BlockingIOError):
+                unsent = unsent[self._connection.send(unsent) :]
+        return True
+
+    def _line(self, deadline: float) -> bytes | None:
+        """Return the next line, None when the time is over; raises GuestError when the connection is closed."""
+        while True:
+            line, newline, rest = self._unread.partition(b"\n")
+            if newline:
+                self._unread = rest
+                return line
+            if len(self._unread) > _LINE_BYTES:
+                raise GuestError(f"the guest agent answered more than {_LINE_BYTES // 1024**2} MiB")
+            if not select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return None
+            with self._gone_is_said(), contextlib.suppress(BlockingIOError):
+                part = self._connection.recv(_CHUNK)
+                if not part:
+                    raise GuestError(f"{self.way} is gone: QEMU closed it")
+                self._unread += part
+
+    @contextlib.contextmanager
+    def _gone_is_said(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise GuestError(f"{self.way} is gone: {error.strerror}") from None
+
+
+class SocketLine(_Port):
+    """The agent's port of our own QEMU."""
+
+    way = "the way to the guest agent"
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
         self._number = int(time.monotonic_ns() % 2**31)
         self._in_step = False
 
@@ -314,8 +357,13 @@ class SocketLine:
         """Send a command after discarding all earlier answers: an answer carries no number of its command."""
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
-            if not self._in_step:
-                self._get_in_step(deadline)
+            if not self._in_step:  # late answers are discarded: all before the one with a number of our choice
+                self._number += 1
+                # 0xff discards an incomplete command in the agent, and makes it send 0xff before this answer
+                sync = {"execute": "guest-sync-delimited", "arguments": {"id": self._number}}
+                self._send(sync, deadline, before=b"\xff")
+                while self._answer(deadline).get("return") != self._number:
+                    pass
             self._in_step = False
             self._send({"execute": command, "arguments": dict(arguments)}, deadline)
             answer = self._answer(deadline)
@@ -326,42 +374,18 @@ class SocketLine:
             raise Refused(f"the guest agent refused `{command}`: {str(said)[:300]}")
         return answer.get("return")
 
-    def _get_in_step(self, deadline: float) -> None:
-        """Discard late answers: everything before the answer with a number of our choice."""
-        self._number += 1
-        # 0xff discards an incomplete command in the agent, and makes it send 0xff before this answer
-        self._send({"execute": "guest-sync-delimited", "arguments": {"id": self._number}}, deadline, before=b"\xff")
-        while self._answer(deadline).get("return") != self._number:
-            pass
-
     def _send(self, message: Mapping[str, Any], deadline: float, *, before: bytes = b"") -> None:
-        unsent = memoryview(before + json.dumps(message).encode() + b"\n")
-        while unsent:
-            if not select.select([], [self._connection], [], max(0.0, deadline - time.monotonic()))[1]:
-                raise GuestError("the guest agent took no command in time")
-            with _gone_is_said(), contextlib.suppress(BlockingIOError):
-                unsent = unsent[self._connection.send(unsent) :]
+        if not self._write(before + json.dumps(message).encode() + b"\n", deadline):
+            raise GuestError("the guest agent took no command in time")
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         """Return the next valid answer; invalid data are remains of earlier ones."""
-        while True:
-            line, newline, rest = self._unread.partition(b"\n")
-            if newline:
-                self._unread = rest
-                with contextlib.suppress(ValueError, RecursionError):
-                    found = json.loads(line.rpartition(b"\xff")[2])
-                    if isinstance(found, dict):
-                        return found
-                continue
-            if len(self._unread) > _ANSWER_BYTES:
-                raise GuestError(f"the guest agent answered more than {_ANSWER_BYTES // 1024**2} MiB")
-            if not select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise GuestError("the guest agent did not answer in time")
-            with _gone_is_said(), contextlib.suppress(BlockingIOError):
-                part = self._connection.recv(65536)
-                if not part:
-                    raise GuestError("the way to the guest agent is gone: QEMU closed it")
-                self._unread += part
+        while (line := self._line(deadline)) is not None:
+            with contextlib.suppress(ValueError, RecursionError):
+                found = json.loads(line.rpartition(b"\xff")[2])
+                if isinstance(found, dict):
+                    return found
+        raise GuestError("the guest agent did not answer in time")
 
 
 class AgentProcess(GuestProcess):
@@ -505,14 +529,6 @@ class AgentGuest(Guest):
         return self._line.ask(command, arguments or {}, timeout_seconds=timeout_seconds)
 
 
-@contextlib.contextmanager
-def _gone_is_said() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise GuestError(f"the way to the guest agent is gone: {error.strerror}") from None
-
-
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
@@ -566,14 +582,13 @@ def _quoted(text: str) -> str:
     return "$'" + "".join(written) + "'"
 
 
-class Channel:
-    """One port of the agent, over its socket at QEMU."""
+class Channel(_Port):
+    """One port of our own agent."""
+
+    way = "the way into the guest"
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._connection.settimeout(0)
-        self._lock = threading.Lock()
-        self._unread = b""
+        super().__init__(connection)
         self._answer: list[bytes] = []
         self._number = 0
         self._greeted = False
@@ -594,27 +609,15 @@ class Channel:
             raise late(timeout_seconds, words)
         return output
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Lock the channel while the block sends and receives."""
-        with self._lock:
-            yield
+    def held(self) -> threading.Lock:
+        """Return the lock of the channel, to be held while one sends and receives."""
+        return self._lock
 
     def send(self, how: str, words: str, *, timeout_seconds: float) -> int:
         """Send one command and return its number."""
         self._number += 1
-        unsent = memoryview(f"{how} {self._number} {words}\n".encode())
-        deadline = time.monotonic() + timeout_seconds
-        while unsent:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([], [self._connection], [], left)[1]:
-                raise GuestError(f"the guest took no command for {timeout_seconds:g} s")
-            try:
-                unsent = unsent[self._connection.send(unsent) :]
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise GuestError(f"the way into the guest is gone: {error.strerror}") from None
+        if not self._write(f"{how} {self._number} {words}\n".encode(), time.monotonic() + timeout_seconds):
+            raise GuestError(f"the guest took no command for {timeout_seconds:g} s")
         return self._number
 
     def begun(self, number: int, *, timeout_seconds: float) -> int:
@@ -636,25 +639,6 @@ class Channel:
                 return _output(answer, number, line[len(end) :])
             self._answer.append(line)
         return None
-
-    def _line(self, deadline: float) -> bytes | None:
-        """Return the next line, None when the time is over; raises GuestError when the connection is closed."""
-        while True:
-            line, newline, rest = self._unread.partition(b"\n")
-            if newline:
-                self._unread = rest
-                return line
-            if not select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                return None
-            try:
-                part = self._connection.recv(_CHUNK)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise GuestError(f"the way into the guest is gone: {error.strerror}") from None
-            if not part:
-                raise GuestError("the way into the guest is gone: QEMU closed it")
-            self._unread += part
 
 
 class ShellProcess(GuestProcess):

@@ -215,7 +215,6 @@ cat load.json log each counters >all
 """Collects a load's results in one file, since each file takes three agent commands; the lengths separate the parts.
 """
 
-_SEEN_SECONDS = 20.0
 _SHORT_SECONDS = 15.0
 _FURNISH = """mkdir -m 700 "$1" && cd "$1" || exit 1; shift
 while [ $# -gt 0 ]; do printf %s "$2" >"$1" || exit 1; shift 2; done
@@ -241,11 +240,9 @@ class DomainBench(Loaded):
 
     @property
     def guest(self) -> AgentGuest:
-        """The guest, by its agent."""
         return self.way.guest
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Run a load on the disk with the guest's own fio."""
         keep.capture("accelerator.txt", self.accelerator)
         return run_loads([DomainLoad(self, jobs[0])], window, keep)
 
@@ -271,9 +268,6 @@ class DomainBench(Loaded):
         return tuple(check for check in checks if check is not None)
 
     def operations(self) -> int:
-        """Return the number of requests that the disk has completed, by QEMU's counters: a disk on which it does not
-        rise is stuck.
-        """
         said = self.way.virsh.run("domblkstat", self.way.uuid, self.disk)
         return sum(int(count) for count in _REQUESTS.findall(said))
 
@@ -287,13 +281,11 @@ class DomainBench(Loaded):
         return exits_in(self.way.virsh.run("domstats", "--vcpu", self.way.uuid))
 
     def trouble(self) -> str | None:
-        """Say that the domain's process is gone, None while it runs."""
         if self.way.process is None or self.way.process.exists:
             return None
         return f"{self.way.domain} stopped while it was measured"
 
     def evidence(self) -> str:
-        """Return the evidence of a failed domain: its state, and the counters of the disk."""
         asked = (("domstate", "--reason", self.way.uuid), ("domblkstat", self.way.uuid, self.disk))
         said = [f"{words[0]}: {self.way.virsh.run(*words, ok=(0, 1)).strip()}" for words in asked]
         return "\n".join(said) + "\n"
@@ -313,20 +305,17 @@ class DomainLoad(FioLoad):
         self._asked = 0.0
 
     def start(self) -> None:
-        """Start fio in a new directory, and what counts beside it."""
         bench, argv = self.bench, self.words(barrier=f"{self.bench.scripts}/barrier", place="")
         self.command = " ".join(argv)
         words = ["sh", "-c", _START, "sh", bench.place, bench.scripts, *argv]
         self.process = bench.guest.start(words, timeout_seconds=_ANSWER_SECONDS, stdin=self.job.job.text.encode())
 
     def waits(self) -> bool:
-        """Wait until all jobs are at the barrier."""
         waiting = [self.bench.place, self.bench.scripts, str(self.job.clones), str(int(ARM_SECONDS))]
         words = ["sh", "-c", _ARM, "sh", *waiting, str(self.process.pid)]
         return self.guest.run(words, timeout_seconds=ARM_SECONDS + _ANSWER_SECONDS).status == 0
 
     def arm(self) -> None:
-        """Return when all jobs are at the barrier, and the guest's clock is read."""
         super().arm()
         self._clock = read_clock(self.guest, timeout_seconds=_ANSWER_SECONDS)
 
@@ -377,7 +366,6 @@ class DomainLoad(FioLoad):
         return whole[:first], whole[first:second], whole[second:third]
 
     def keep(self, keep: Keep, number: int) -> None:  # noqa: ARG002 - a domain is loaded alone
-        """Keep the guest's own counters, and what it is."""
         keep.capture("domain.xml", self.bench.xml)
         keep.capture("guest-counters.jsonl", self._counters)
 
@@ -493,7 +481,7 @@ class DomainSession:
             raise RigError(f"libvirt took the disk, and {self._way.domain} does not show it")
         asked = read_document(xml.encode()).root
         program = ("sh", f"{self._place}/disk")
-        seen = seen_in_guest(self._way.guest, self._plugged.name, timeout_seconds=_SEEN_SECONDS, program=program)
+        seen = seen_in_guest(self._way.guest, self._plugged.name, program=program)
         path, size = seen.get("device", ""), int(seen.get("sectors", "0")) * 512
         if not path.startswith("/dev/") or size < ground.size_bytes:
             raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")

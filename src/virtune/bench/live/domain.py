@@ -240,13 +240,11 @@ class LiveDomain(LiveView):
         self.vm = _vm(found[0].live, self._process, uri=virsh.uri, local=local)
 
     def look_again(self) -> None:
-        """Read its disks anew."""
         found = self._virsh.dump([self.uuid])
         if found and found[0].live is not None:
             self.vm = _vm(found[0].live, self._process, uri=self._virsh.uri, local=self._virsh.facts().local)
 
     def counts(self) -> Mapping[str, DiskCount]:
-        """Return QEMU's counters of each disk, by its target."""
         begun = time.monotonic_ns()
         try:
             said = self._virsh.run("domstats", "--block", self.uuid)
@@ -260,11 +258,9 @@ class LiveDomain(LiveView):
         return found
 
     def rings(self, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
-        """A command to the monitor would taint the domain."""
         return _NO_RINGS
 
     def exits(self) -> int | str:
-        """Return how often KVM has left the guest for the host, as libvirt knows it, or why that is not known."""
         found = exits_in(self._virsh.run("domstats", "--vcpu", self.uuid))
         return _NO_EXITS if found is None else found
 
@@ -280,8 +276,38 @@ def require_counts(vm: LiveVm, found: Mapping[str, DiskCount]) -> None:
         raise PreconditionError(f"the QEMU of {vm.name} does not answer libvirt: it hangs, or is held up", hint=hint)
 
 
-class LiveDomains:
-    """All running domains of a libvirt, with one command of virsh for each sample."""
+class LiveSource(Protocol):
+    """The running VMs behind one door: a libvirt, or a QEMU's monitor."""
+
+    def vms(self) -> tuple[LiveVm, ...]:
+        """Return the VMs as they were when last counted."""
+        ...
+
+    def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
+        """Return what QEMU has counted of each disk by now, by VM and target."""
+        ...
+
+    def rings(self, vm: str, target: str) -> RingReader | str:
+        """Return the virtqueues of a disk, or say why they cannot be seen."""
+        ...
+
+    def histograms(self) -> Mapping[str, Mapping[str, Histograms]]:
+        """Return the histograms that QEMU kept of each disk when last counted, by VM and target."""
+        return {}
+
+    def take_histograms_back(self) -> None:
+        """End the histograms that were asked for here."""
+        return
+
+    def rest(self) -> None:
+        """Hold nothing that others may want until the next question."""
+        return
+
+
+class LiveDomains(LiveSource):
+    """All running domains of a libvirt, with one command of virsh for each sample. A command to a monitor, which is
+    libvirt's, would show more, and taint the domain.
+    """
 
     def __init__(self, virsh: Virsh) -> None:
         self._virsh = virsh
@@ -305,18 +331,7 @@ class LiveDomains:
         return found
 
     def rings(self, vm: str, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
-        """A command to the monitor would taint the domain."""
         return _NO_RINGS
-
-    def histograms(self) -> Mapping[str, Mapping[str, Histograms]]:
-        """A command to the monitor would taint the domain."""
-        return {}
-
-    def take_histograms_back(self) -> None:
-        """None was asked for."""
-
-    def rest(self) -> None:
-        """Nothing is held: libvirt serves many clients."""
 
     def _look(self) -> Iterator[tuple[str, LiveVm]]:
         running = self._virsh.run("list", "--uuid", "--state-running").split()
@@ -383,31 +398,3 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
             if (command := limits_command(uri, domain.name, disk, without(name, disk))) is not None
         },
     )
-
-
-class LiveSource(Protocol):
-    """The running VMs behind one door: a libvirt, or a QEMU's monitor."""
-
-    def vms(self) -> tuple[LiveVm, ...]:
-        """Return the VMs as they were when last counted."""
-        ...
-
-    def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
-        """Return what QEMU has counted of each disk by now, by VM and target."""
-        ...
-
-    def rings(self, vm: str, target: str) -> RingReader | str:
-        """Return the virtqueues of a disk, or say why they cannot be seen."""
-        ...
-
-    def histograms(self) -> Mapping[str, Mapping[str, Histograms]]:
-        """Return the histograms that QEMU kept of each disk when last counted, by VM and target."""
-        return {}
-
-    def take_histograms_back(self) -> None:
-        """End the histograms that were asked for here."""
-        return
-
-    def rest(self) -> None:
-        """Hold nothing that others may want until the next question."""
-        ...

@@ -29,7 +29,6 @@ class Emulator:
 
     @property
     def command_line(self) -> Path:
-        """The file with its command line."""
         return PROC / str(self.pid) / "cmdline"
 
     @property

@@ -121,7 +121,11 @@ class Graph:
 
     def jobs(self, jobs: Collection[Job], root: str) -> Iterator[str]:
         """Yield which of these block jobs work on a disk."""
-        mine = self._all(root)
+        mine, left = {root}, [root]
+        while left:
+            below = {child for _, child in self.children.get(left.pop(), ())} - mine
+            mine |= below
+            left += below
         for kind, name in sorted(jobs):
             if mine.intersection(child for _, child in self.children.get(f"block-job:{name}", ())):
                 yield f"{BLOCK_JOB} ({printable(f'{kind} {name}', most=_NODE_NAME_MAX)})"
@@ -144,14 +148,6 @@ class Graph:
             yield below
             done.add(below)
             below = dict(self.children.get(below, ())).get("backing")
-
-    def _all(self, root: str) -> set[str]:
-        found, left = {root}, [root]
-        while left:
-            below = {child for _, child in self.children.get(left.pop(), ())} - found
-            found |= below
-            left += below
-        return found
 
     def _throttled(self, monitor: Monitor, way: list[str]) -> tuple[str, dict[str, float]]:
         """Return the group of a throttle filter on the way and its limits; empty without one that can be read."""
@@ -273,7 +269,6 @@ class LiveMonitor:
 
     @property
     def monitor(self) -> Monitor:
-        """Its monitor."""
         return self._monitor
 
     def counts(self) -> Mapping[str, DiskCount]:
@@ -308,7 +303,6 @@ class LiveMonitor:
         return ""
 
     def take_histograms_back(self) -> None:
-        """End the histograms that were asked for here."""
         for name in tuple(self._asked):
             with contextlib.suppress(RigError):  # it has ended, or the disk is gone
                 self._monitor.execute(_SET_HISTOGRAM, {"id": self._ids[name]})
@@ -343,7 +337,6 @@ class LiveMonitor:
         return queues_of(self._monitor, path)
 
     def rest(self) -> None:
-        """Give the monitor back until the next question."""
         self._monitor.rest()
 
     def exits(self) -> int | str:
@@ -353,7 +346,6 @@ class LiveMonitor:
         return "KVM exits: this QEMU does not count them (7.1 and later do)" if found is None else found
 
     def look_again(self) -> None:
-        """Read its disks anew: some came or went."""
         self.vm = replace(self.vm, disks=tuple(self._disks()), threads=dict(self._named_threads()))
 
     @property
@@ -367,7 +359,10 @@ class LiveMonitor:
             inserted = one.get("inserted")
             if not inserted or is_medium(one) or is_unplugged(one):
                 continue
-            controller = self._controller(one.get("qdev", ""))
+            path = _path(one.get("qdev", ""))
+            bus = str(self._property(path, "parent_bus") or "")
+            # its queues are its own, or those of its SCSI controller
+            controller = bus.partition("/virtio-backend/")[0] if "/virtio-backend/" in bus else path
             threads = tuple(self._threads(controller))
             self._paths[name], self._nodes[name] = controller, inserted.get("node-name", "")
             self._ids[name] = one.get("qdev") or one["device"]
@@ -391,24 +386,15 @@ class LiveMonitor:
                 unread=below.unread
                 + ("a throttle filter with limits of its own",) * bool(limits and below.limits)
                 + jobs,
-                front=self._front(one.get("qdev", "")),
+                front=self._front(path, bus),
                 writethrough=not inserted["cache"]["writeback"],
                 opened=below.opened,
             )
 
-    def _front(self, device: str) -> str:
+    def _front(self, path: str, bus: str) -> str:
         """Return the kind of a disk's device where that takes one request at a time; else nothing."""
-        path = _path(device)
-        controller = str(self._property(path, "parent_bus") or "").rpartition("/")[0]
-        kinds = str(self._property(path, "type")), str(self._property(controller, "type"))
+        kinds = str(self._property(path, "type")), str(self._property(bus.rpartition("/")[0], "type"))
         return next((name for word, name in _ONE_BY_ONE.items() if word in kinds and "ahci" not in kinds[1]), "")
-
-    def _controller(self, device: str) -> str:
-        """Return the path of the device that has a disk's queues: the disk's own, or that of its SCSI controller."""
-        path = _path(device)
-        bus = self._property(path, "parent_bus")
-        controller, found, _ = (bus or "").partition("/virtio-backend/")
-        return controller if found else path
 
     def _threads(self, device: str) -> Iterator[str]:
         """Yield the names of the IOThreads that serve a device; none if it names none."""
@@ -498,7 +484,6 @@ def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
 
 
 def _jobs(said: Sequence[Mapping[str, Any]]) -> Iterator[Job]:
-    """Read the answer of `query-block-jobs`."""
     with contextlib.suppress(KeyError, TypeError):
         yield from ((str(one["type"]), str(one["device"])) for one in said)
 
@@ -575,7 +560,6 @@ class LiveMonitors:
             one.take_histograms_back()
 
     def rest(self) -> None:
-        """Give the monitors back until the next question."""
         for one in self._views.values():
             one.rest()
 

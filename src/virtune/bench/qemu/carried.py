@@ -36,7 +36,6 @@ from virtune.bench.verify import (
     opened,
     rbd_checks,
     requested,
-    words,
 )
 from virtune.dialects.qemu.guest import (
     AHCI,
@@ -66,7 +65,7 @@ from virtune.model.evidence import Check
 from virtune.model.facts import Unknown
 from virtune.model.stack import LIMITS as OF_LIMITS
 from virtune.model.stack import MEMORY, PLUGGED, POLL_DEFAULT_NS, THROUGH_CACHES, WRITABLE, Machine, Stack
-from virtune.model.text import format_bytes
+from virtune.model.text import format_bytes, setting_text
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import Process, Ring, Rings, Thread
 from virtune.probe.programs import program
@@ -111,14 +110,17 @@ def require_known(ask: Ask, driver: str, properties: Mapping[str, Any], version:
 
 def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack) -> Iterator[Check]:
     """Check the properties of QEMU's devices; `added` has the requested ones by the device's id."""
-    yield _bus_check(ask, stack)
+    disk = {"path": f"/machine/peripheral/{DEVICE}"}
+    kind, parent = (str(ask("qom-get", {**disk, "property": name})) for name in ("type", "parent_bus"))
+    bus = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else _BUSES.get(kind, kind)
+    yield Check("device.bus", stack.device.bus, bus, f"QMP qom-get {DEVICE}: {kind} on {parent}")
     for identity, given in added.items():
         at = f"/machine/peripheral/{identity}"
         for setting, name in _SHOWN:
             # what the cache mode says of the device is verified in the guest
             if name in given and (setting, stack.device.write_cache) != ("device.write_cache", None):
-                found = words(ask("qom-get", {"path": at, "property": name}))
-                yield Check(setting, words(given[name]), found, f"QMP qom-get {identity}.{name}")
+                found = setting_text(ask("qom-get", {"path": at, "property": name}))
+                yield Check(setting, setting_text(given[name]), found, f"QMP qom-get {identity}.{name}")
         if (mapping := stack.device.iothread_vq_mapping) is not None and "iothread-vq-mapping" in given:
             shown = ask("qom-get", {"path": at, "property": "iothread-vq-mapping"})
             yield Check(
@@ -182,19 +184,14 @@ def _version_check(emulator: str, running: str) -> Check:
     """Compare the version of the QEMU that runs with the one that its program says: the numbers, since a build may
     name its package in one of them only.
     """
-    said = _version_said(emulator)
-    found = _NUMBERS.search(running)
+    shown, found = program(emulator), _NUMBERS.search(running)
+    said = shown if isinstance(shown, Unknown) else shown.version
     number = found[0] if found is not None else running
     if isinstance(said, Unknown):
         return Check("qemu.version", number, None, f"{emulator} --version: {said.because}", hidden=True)
     asked = _NUMBERS.search(said)
     proof = f"QMP query-version: {running}; {emulator} --version: {said}"
     return Check("qemu.version", said if asked is None else asked[0], number, proof)
-
-
-def _version_said(emulator: str) -> str | Unknown:
-    found = program(emulator)
-    return found if isinstance(found, Unknown) else found.version
 
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)+")
@@ -213,16 +210,6 @@ def _emulator_check(asked: str, process: Process, version: Check) -> Check:
         f"/proc/{process.pid}/exe is {runs}; {version.proof}",
         hidden=not same and script,
     )
-
-
-def _bus_check(ask: Ask, stack: Stack) -> Check:
-    """Check the disk's bus, by its device's type and controller."""
-    at = f"/machine/peripheral/{DEVICE}"
-    kind = str(ask("qom-get", {"path": at, "property": "type"}))
-    parent = str(ask("qom-get", {"path": at, "property": "parent_bus"}))
-    found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else _BUSES.get(kind, kind)
-    proof = f"QMP qom-get {DEVICE}: {kind} on {parent}"
-    return Check("device.bus", stack.device.bus, found, proof)
 
 
 POOLS = Path("/sys/kernel/mm/hugepages")
@@ -366,11 +353,10 @@ class FurtherDisks:
         devices = [plugged(one, number)[0] for number, one in enumerate(self._stacks, 1)]
         if self._stacks[0].machine.has_isa:
             for device in devices:
-                self._monitor.execute_until("device_del", {"id": device}, "DEVICE_DELETED", device=device)
+                self._monitor.unplug(device, last=device)
         else:
             # the functions go in their order, so the last one's end is the end of all
-            asked = {"id": devices[0]}
-            self._monitor.execute_until("device_del", asked, "DEVICE_DELETED", device=devices[-1])
+            self._monitor.unplug(devices[0], last=devices[-1])
 
     def checks(self, stack: Stack, seen: Sequence[str]) -> Iterator[Check]:
         """Check how many disks the guest has and in what every second one differs; `seen` are those that the guest
@@ -391,7 +377,6 @@ class FurtherDisks:
             yield self._second_check(stack.second)
 
     def _second_check(self, asked: str) -> Check:
-        """Check the settings of the second disk."""
         wanted = settings_of_second(asked)
         shown = dict(self._of_second())
         found = asked if all(shown.get(name) == value for name, value in wanted) else None
@@ -492,7 +477,6 @@ class Carried:
 
     @property
     def process(self) -> Process:
-        """The QEMU."""
         return Process(self.vm.child.pid)
 
     def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
@@ -643,7 +627,7 @@ class Carried:
             return
         stack, self._plugged = self._plugged[0], None
         for device in plugged(stack):
-            self.vm.monitor.execute_until("device_del", {"id": device}, "DEVICE_DELETED", device=device)
+            self.vm.monitor.unplug(device, last=device)
         self._execute("blockdev-del", {"node-name": parked_node(0)})
 
     def _do(self, command: Command) -> None:

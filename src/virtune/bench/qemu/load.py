@@ -194,7 +194,6 @@ class Bare:
         """Do nothing: what writes is a load that was told to, and nothing else runs."""
 
     def look(self, serial: str = DEVICE) -> Mapping[str, str]:
-        """Have the guest reset a disk and report its properties, in the format of a Linux guest."""
         said = self._vm.line.ask("look", serial.encode(), expect="seen", timeout_seconds=_LOOK_SECONDS)
         seen = json.loads(said)
         features = int(seen.pop("features"))
@@ -216,7 +215,7 @@ def running_bare(
     *,
     kvm: bool,
     host_cpu: str = "host",
-    asked: Machine | None = None,
+    asked: Machine,
     first: Sequence[Command] = (),
     boot_seconds: float = BOOT_SECONDS,
 ) -> Iterator[BareVm]:
@@ -225,7 +224,6 @@ def running_bare(
     `asked` is the requested machine, `first` its disk. Raises RigError when it is not ready in time, with the end of
     its output as hint.
     """
-    asked = asked or Machine(system="bare")
 
     def machine(ends: Sequence[int], console: Path) -> GuestMachine:
         return GuestMachine(
@@ -315,7 +313,6 @@ class CarriedBench(Loaded):
         """Return a load of this guest, as what runs in it is loaded."""
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the guests that share the load, and keep what they run on."""
         keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
         loads = [one.load(job) for one, job in zip((self, *self.beside), jobs, strict=True)]
         return run_loads(loads, window, keep, idle=self.idle)
@@ -373,7 +370,6 @@ class _QemuLoad(Load):
     bench: CarriedBench
 
     def read(self, mark: str) -> Mapping[str, object]:  # noqa: ARG002 - both reads are the same
-        """Read QEMU's counters of the disk, and how often KVM left the guest."""
         vm = self.bench.vm
         found = {"t": time.monotonic_ns(), "stats": vm.block_statistics()}
         return found if (exits := vm.exits()) is None else found | {"exits": exits}
@@ -382,7 +378,6 @@ class _QemuLoad(Load):
         return self.bench.spent()
 
     def rings(self) -> Iterator[Callable[[], RingReader]]:
-        """Yield what finds the disk's virtqueues in QEMU's memory."""
         vm = self.bench.vm
         yield functools.partial(RingReader.of, vm.monitor, vm.child.pid, f"/machine/peripheral/{DEVICE}")
 
@@ -416,11 +411,10 @@ class LinuxLoad(_QemuLoad, FioLoad):
         return self._sampler
 
     def waits(self) -> bool:
-        """Wait until all jobs are at the barrier."""
         words = ["armed", str(self.job.clones), str(int(ARM_SECONDS)), str(self.process.pid)]
         return self.guest.run(words, timeout_seconds=ARM_SECONDS + _ANSWER_SECONDS).status == 0
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
+    def held(self) -> contextlib.AbstractContextManager[object]:
         """Keep the channel free of the sampler's commands."""
         return self._look.held()
 
@@ -437,7 +431,6 @@ class LinuxLoad(_QemuLoad, FioLoad):
         self._sampler.sample(mark=mark)
 
     def over(self, seconds: float, *, due: bool) -> bool:  # noqa: ARG002 - its shell says without delay that it ended
-        """Wait so long for its end; raises LoadError when fio failed, or the guest is gone."""
         if self.has_ended(seconds):
             return True
         if (trouble := self.bench.trouble()) is not None:
@@ -451,7 +444,6 @@ class LinuxLoad(_QemuLoad, FioLoad):
         return self.fetched("/run/load.json"), log, each
 
     def keep(self, keep: Keep, number: int) -> None:
-        """Keep the guest's own counters."""
         keep.capture(of_guest("guest-counters.jsonl", number), self._sampler.content())
 
     def _printed(self, words: str) -> bytes:
@@ -480,26 +472,22 @@ class BareLoad(_QemuLoad):
         self._failed = False
 
     def arm(self) -> None:
-        """Have the guest prepare its load; raises LoadError with its message when it cannot."""
         try:
             self._line.ask("job", self.job.job.text.encode(), expect="armed", timeout_seconds=ARM_SECONDS)
         except GuestError as error:
             raise LoadError(f"the guest refused the load: {error.message}") from None
 
     def release(self) -> None:
-        """Send it the word."""
         self._asked_to_go = time.monotonic()
         self._line.send("go", f"{int(STUCK_SECONDS * 1000)} {int(time.time() * 1000)}".encode())
 
     def released(self) -> None:
-        """Wait until it says that it began."""
         frame = self._line.receive(_ANSWER_SECONDS)
         if frame is None or frame.kind != "began":
             raise LoadError("the guest did not begin")
         self._note(time.monotonic())
 
     def begun(self) -> float:
-        """Return when it said that it began."""
         return self._looks[0][0]
 
     def over(self, seconds: float, *, due: bool) -> bool:  # noqa: ARG002 - it says without delay that it ended
@@ -524,7 +512,6 @@ class BareLoad(_QemuLoad):
         return frame.kind == "result"
 
     def stop(self) -> None:
-        """Stop the load; the machine ends after a failed load."""
         self._line.send("stop")
 
     def result(self) -> tuple[bytes, bytes, bytes]:
@@ -542,7 +529,6 @@ class BareLoad(_QemuLoad):
         return self._said["result"], self._said["log"], self._said.get("each", b"")
 
     def keep(self, keep: Keep, number: int) -> None:
-        """Keep its own counts, and what it says of its failure."""
         if "counts" in self._said:
             keep.capture(of_guest("guest-counts.json", number), self._said["counts"])
         if self._failed:

@@ -555,7 +555,6 @@ def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, begun: fl
             raise HungError(f"the guest did not come up within {seconds:g} s", hint=hint)
 
 
-_SEEN_SECONDS = 20.0
 _DRIVER_SECONDS = 20.0
 
 _CHECKSUMS = "crc32c_generic"
@@ -610,7 +609,7 @@ class Linux:
             raise RigError(f"the guest did not set {device} to read-only", hint=done.stderr.decode(errors="replace"))
 
     def look(self, serial: str = DEVICE) -> Mapping[str, str]:
-        return seen_in_guest(self._vm.guest, serial, timeout_seconds=_SEEN_SECONDS)
+        return seen_in_guest(self._vm.guest, serial)
 
 
 TRIAL_SECONDS = 20.0

@@ -90,7 +90,21 @@ def drive_at(address: str, root: Path = Path("/")) -> Drive:
             f"the disk {address} is driven by {driver or 'nothing'}, so nobody can see what is on it",
             hint=f"give it back to the host (`driverctl unset-override {address}`): virtune takes it when needed",
         )
-    return _drive(place, root, group=_group(place, groups, devices))
+    group, controllers = _group(place, groups, devices), list(_controllers(place))
+    found = [name for one in controllers for name in _namespaces(one)]
+    if len(found) != 1:
+        has = "no namespace" if not found else f"{len(found)} namespaces ({', '.join(found)})"
+        raise RigError(f"the disk {address} has {has}, and virtune hands over drives with one")
+    for subsystem in _listed(root / "sys/class/nvme-subsystem"):
+        members = [one.name for one in _listed(subsystem) if _CONTROLLER.fullmatch(one.name)]
+        if controllers[0].name in members and len(members) > 1:
+            raise RigError(f"the disk {address} is one of several paths to the same data: {', '.join(members)}")
+    home = root / "sys/class/block" / found[0]
+    sectors, number = _word(home / "size"), _word(home / "dev")
+    if not sectors.isdecimal() or not number:
+        raise RigError(f"the size of /dev/{found[0]} cannot be read")
+    node, size, serial = f"/dev/{found[0]}", int(sectors) * _SECTOR_BYTES, _word(controllers[0] / "serial")
+    return Drive(address=address, group=group, node=node, number=number, size_bytes=size, serial=serial)
 
 
 def address_of(node: Path, root: Path = Path("/")) -> str:
@@ -147,25 +161,6 @@ def _group(place: Path, groups: Path, devices: Path) -> str:
     if not os.access(place / "driver_override", os.W_OK):
         raise RigError(f"the driver of the disk {place.name} may not be changed by us", hint="run as root")
     return group
-
-
-def _drive(place: Path, root: Path, *, group: str) -> Drive:
-    """Return a drive by its only namespace; raises RigError for one with several, or with several controllers."""
-    controllers = list(_controllers(place))
-    found = [name for one in controllers for name in _namespaces(one)]
-    if len(found) != 1:
-        has = "no namespace" if not found else f"{len(found)} namespaces ({', '.join(found)})"
-        raise RigError(f"the disk {place.name} has {has}, and virtune hands over drives with one")
-    for subsystem in _listed(root / "sys/class/nvme-subsystem"):
-        members = [one.name for one in _listed(subsystem) if _CONTROLLER.fullmatch(one.name)]
-        if controllers[0].name in members and len(members) > 1:
-            raise RigError(f"the disk {place.name} is one of several paths to the same data: {', '.join(members)}")
-    home = root / "sys/class/block" / found[0]
-    sectors, number = _word(home / "size"), _word(home / "dev")
-    if not sectors.isdecimal() or not number:
-        raise RigError(f"the size of /dev/{found[0]} cannot be read")
-    node, size, serial = f"/dev/{found[0]}", int(sectors) * _SECTOR_BYTES, _word(controllers[0] / "serial")
-    return Drive(address=place.name, group=group, node=node, number=number, size_bytes=size, serial=serial)
 
 
 def _controllers(device: Path) -> Iterator[Path]:
@@ -350,7 +345,6 @@ class Passed(Carried):
     stays = False
 
     def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - whatever they are
-        """Say that it is of no use for another stack."""
         return "a drive that is passed through comes with the machine"
 
     def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - always anew
@@ -366,7 +360,6 @@ class Passed(Carried):
         return "disk"
 
     def checks(self, stack: Stack, ground: DiskImageSpec) -> Iterator[Check]:  # noqa: ARG002 - there is no image
-        """Check the settings that are active now."""
         yield self._accelerator_check()
         here = HostsSide(
             driver=warden.driver_of(DEVICES / self.drive.address),
