@@ -10,7 +10,7 @@ import pytest
 from tests.analyse.recordings import BOTH, recorded, text_of
 
 from virtune.analyse.trial.measure import measurement_of
-from virtune.fio.results import read_json, read_result, read_runs
+from virtune.fio.results import read_result, read_runs
 from virtune.fio.results_text import read_text
 from virtune.model.errors import ReadError
 from virtune.model.measurement import Latency, LoadResult, Stream
@@ -29,7 +29,7 @@ def only(name: str) -> LoadResult:
 @pytest.mark.parametrize("name", WITH_IO)
 def test_percentiles_from_bins_are_those_fio_prints(name: str) -> None:
     checked = 0
-    for load in read_json(recorded(name)).loads:
+    for load in read_result(recorded(name)).loads:
         kinds = [kind for stream in load.streams for kind in (stream.slat, stream.clat, stream.lat)]
         for latency in [*kinds, load.sync]:
             if latency is not None and latency.histogram is not None:
@@ -42,7 +42,7 @@ def test_percentiles_from_bins_are_those_fio_prints(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_IO)
 def test_text_and_json_of_one_run_agree_as_far_as_the_text_goes(name: str) -> None:
-    exact, printed = read_json(recorded(name)), read_text(text_of(name))
+    exact, printed = read_result(recorded(name)), read_text(text_of(name))
     assert exact.version == printed.version == "fio-3.33"
     assert (exact.source, printed.source) == ("json+", "text")
     assert len(exact.loads) == len(printed.loads)

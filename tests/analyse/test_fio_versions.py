@@ -11,7 +11,7 @@ from rich.console import Console
 
 from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.cli.explain import explained
-from virtune.fio.results import read_json, read_result
+from virtune.fio.results import read_result
 from virtune.fio.results_text import read_text
 from virtune.model.measurement import FioResult, Latency
 from virtune.model.metric import BY_ID
@@ -35,7 +35,7 @@ def document(name: str) -> Mapping[str, object]:
 @pytest.mark.parametrize("name", BOTH)
 def test_text_and_json_of_one_run_say_the_same_latencies_and_bytes(name: str) -> None:
     both = (FOLDER / name).read_text()
-    exact, printed = read_json(both), read_text(both[: both.index("\n{\n")] + both[both.index("\n}\n") + 2 :])
+    exact, printed = read_result(both), read_text(both[: both.index("\n{\n")] + both[both.index("\n}\n") + 2 :])
     assert [load.name for load in exact.loads] == [load.name for load in printed.loads]
     for one, other in zip(exact.loads, printed.loads, strict=True):
         assert [stream.direction for stream in one.streams] == [stream.direction for stream in other.streams]
@@ -133,10 +133,10 @@ def test_when_jobs_began_tells_what_ran_at_once() -> None:
     both = (FOLDER / "fio-3.42.both").read_text()
     whole, _ = json.JSONDecoder().raw_decode(both[both.index("{\n") :])
     at_once = [began(load, 0.1 * number) for number, load in enumerate(whole["jobs"])]
-    (part,) = phases_of(read_json(json.dumps({**whole, "jobs": at_once})))
+    (part,) = phases_of(read_result(json.dumps({**whole, "jobs": at_once})))
     assert len(part.loads) == 3
     two = [began(load, second) for load, second in zip(whole["jobs"], (0, 0.1, 1.3), strict=True)]
-    parts = phases_of(read_json(json.dumps({**whole, "jobs": two})))
+    parts = phases_of(read_result(json.dumps({**whole, "jobs": two})))
     assert [[load.name for load in part.loads] for part in parts] == [["reader", "mixed"], ["writer"]]
 
 
@@ -144,7 +144,7 @@ def test_a_run_too_short_for_one_after_another_ran_at_once() -> None:
     both = (FOLDER / "fio-2.21.both").read_text()
     whole, _ = json.JSONDecoder().raw_decode(both[both.index("{\n") :])
     jobs = [{**load, "elapsed": 1} for load in whole["jobs"]]
-    assert len(phases_of(read_json(json.dumps({**whole, "jobs": jobs})))) == 1
+    assert len(phases_of(read_result(json.dumps({**whole, "jobs": jobs})))) == 1
 
 
 def test_the_figures_of_a_column_are_those_of_the_whole() -> None:
@@ -154,7 +154,7 @@ def test_the_figures_of_a_column_are_those_of_the_whole() -> None:
     job = whole["jobs"][1]
     for direction in ("read", "write"):
         job[direction]["iops"] *= 0.7
-    found = explained("mixed", read_json(json.dumps({**whole, "jobs": [job]})))
+    found = explained("mixed", read_result(json.dumps({**whole, "jobs": [job]})))
     (part,) = found.parts
     columns = [flow.measurement.get("iops") or 0 for flow in part.flows]
     assert sum(columns) == pytest.approx(part.measurement.get("iops"))

@@ -94,7 +94,8 @@ def load_checks(
     if job.identity and (other := _other(job.identity, own, document)) is not None:
         wrong.insert(0, _check("result", "of this load", other, "the description in the result of every job"))
     if not wrong:
-        wrong += _of_log(job, result, log) if found == FIO else own_log_checks(result, log, _in_flight(job))
+        most = sum(one.depth for one in job.asked)
+        wrong += _of_log(job, result, log) if found == FIO else own_log_checks(result, log, most)
     if wrong:
         checks += wrong
     elif any(options_of(document, entry) is None for entry in entries_of(document)):
@@ -215,12 +216,6 @@ def _of_log(job: FioJob, result: FioResult, log: bytes) -> Iterator[Check]:
         yield _check("runtime", f"{seconds:g} s", f"{min(ends):g} s", proof)
 
 
-def _in_flight(job: FioJob) -> int:
-    """Return how many I/Os the clones of a job have in flight together at most."""
-    named = [one.as_dict() for one in job.asked]
-    return sum(int(one.get("iodepth", "1")) * int(one.get("numjobs", "1")) for one in named)
-
-
 def own_log_checks(result: FioResult, log: bytes, in_flight: int = 0) -> Iterator[Check]:
     """Check that virtune-load's result has the I/Os of its log over time: all that were logged, and besides those of
     the last interval, which no line is written for: what ended in it, and what was `in_flight` at the end. A result
@@ -327,12 +322,7 @@ def _of_figures(job: Job, clones: int, entry: FioObject, load: LoadResult, *, en
     options = _plain(job.as_dict())
     if ends_all:
         options = {name: value for name, value in options.items() if name not in ("runtime", "number_ios")}
-    syncs = 0 if "sync" in entry else None
-    for one in contradictions(load, options, jobs=clones, syncs=syncs, spent=_spent(entry)):
+    syncs, runtime = 0 if "sync" in entry else None, entry.get("job_runtime")
+    spent = runtime / 1000 if isinstance(runtime, int) else None  # of all clones together
+    for one in contradictions(load, options, jobs=clones, syncs=syncs, spent=spent):
         yield _check(one.option, one.asked, one.found, f"the figures of job {job.name}: {one.proof}")
-
-
-def _spent(entry: FioObject) -> float | None:
-    """Return the run times of all clones of an entry together, in seconds."""
-    found = entry.get("job_runtime")
-    return found / 1000 if isinstance(found, int) else None

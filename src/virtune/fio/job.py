@@ -85,19 +85,6 @@ def _share(text: str, whole: int) -> int:
     return parse_bytes(text)
 
 
-def own_extent(options: dict[str, str], target: Target) -> None:
-    """Refuse an extent that may leave the target: a share is one of the real size, which only fio sees."""
-    shares = [key for key in ("size", "offset", "offset_increment") if options.get(key, "").endswith("%")]
-    if shares:
-        hint = "write it in bytes, or leave size out: the whole target is the default"
-        raise PlanError(f"the job file says {shares[0]}={options[shares[0]]}, a share of what fio finds", hint=hint)
-    if "size" not in options and {"offset", "offset_increment"} & options.keys():
-        raise PlanError(
-            "the job file says offset without size", hint="write size= as well, so that it ends on the target"
-        )
-    extent_of(options, target)
-
-
 def targets_of(target: Target) -> tuple[Target, ...]:
     """Return each disk of a target by itself."""
     if isinstance(target, FileTarget):
@@ -322,7 +309,6 @@ def _how_long(job: Job, workload: Workload, plan: _Plan) -> dict[str, str]:
 
 
 def _defaults(job: Job, seed: str) -> dict[str, str]:
-    """Return the default options of every job."""
     options = job.as_dict()
     found: dict[str, str] = {}
     if not {"randseed", "randrepeat", "allrandrepeat"} & options.keys():
@@ -355,9 +341,7 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
                 raise PreconditionError(
                     "fio's nbd engine fails at fdatasync", hint="write fsync, the same flush there"
                 )
-        own_extent(options, plan.target)
-        for key, said in plan.times.items():
-            _same_time(key, options.get(key), said)
+        _require_alike(options, plan)
         arguments |= {key: value for key, value in _defaults(job, plan.seed).items() if key != "norandommap"}
     if any("zero_buffers" in job.as_dict() for job in workload.jobs):
         arguments.pop("refill_buffers", None)
@@ -393,9 +377,7 @@ def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJ
         read = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
         own, options, decided = fit(read, plan.target, plan.program, plan.engines)
         chosen += decided
-        own_extent(options, plan.target)
-        for key, said in plan.times.items():
-            _same_time(key, options.get(key), said)
+        _require_alike(options, plan)
         section = {**address, **own, "size": str(plan.target.size_bytes), **plan.times, **_defaults(job, plan.seed)}
         if not ENDS_ITSELF & options.keys():
             section["time_based"] = "1"
@@ -406,12 +388,24 @@ def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJ
     return _written(workload, sections, plan, chosen)
 
 
-def _same_time(key: str, in_file: str | None, asked: str) -> None:
-    if in_file is None or milliseconds(in_file) == milliseconds(asked):
-        return
-    flag = "--seconds" if key == "runtime" else "--ramp"
-    hint = f"give {flag} {milliseconds(in_file) / 1000:g}, or take {key} out of the file"
-    raise PlanError(f"the job file says {key}={in_file}, and the study {asked}", hint=hint)
+def _require_alike(options: dict[str, str], plan: _Plan) -> None:
+    """Refuse an extent that may leave the target, since a share is one of the real size, which only fio sees; and
+    other times than the study's.
+    """
+    shares = [key for key in ("size", "offset", "offset_increment") if options.get(key, "").endswith("%")]
+    if shares:
+        hint = "write it in bytes, or leave size out: the whole target is the default"
+        raise PlanError(f"the job file says {shares[0]}={options[shares[0]]}, a share of what fio finds", hint=hint)
+    if "size" not in options and {"offset", "offset_increment"} & options.keys():
+        raise PlanError(
+            "the job file says offset without size", hint="write size= as well, so that it ends on the target"
+        )
+    extent_of(options, plan.target)
+    for key, asked in plan.times.items():
+        if (said := milliseconds(options.get(key, asked))) != milliseconds(asked):
+            flag = "--seconds" if key == "runtime" else "--ramp"
+            hint = f"give {flag} {said / 1000:g}, or take {key} out of the file"
+            raise PlanError(f"the job file says {key}={options[key]}, and the study {asked}", hint=hint)
 
 
 def _one_direct(directs: set[str]) -> bool:

@@ -24,14 +24,12 @@ from typing import Any, TypeVar
 
 from virtune.fio.consistency import require_consistent, stream_contradictions
 from virtune.fio.options import MOST_JOBS, canonical, facts_of, shown
-from virtune.fio.results_text import read_text, split_runs
+from virtune.fio.results_text import ALL_CLIENTS, SECTOR, read_text, split_runs
 from virtune.model.errors import ReadError
 from virtune.model.measurement import STREAMS, DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
 from virtune.model.text import format_bytes, without_prefix
 
 KIB = 1024
-SECTOR = 512
-ALL_CLIENTS = "All clients"
 
 _LARGEST = 2**64
 """fio counts in 64 bits; a number beyond that is not fio's."""
@@ -48,16 +46,6 @@ _NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|-?\b(?:nan|inf|infinit
 AGAIN = "let fio write it again: fio --output-format=json+ --output=result.json ..."
 
 FioObject = Mapping[str, Any]
-
-
-def read_json(text: str) -> FioResult:
-    """Read fio's JSON or JSON+ out of a text; raises ReadError when there is none, or more than one result."""
-    found = [document for _, document in objects(text)]
-    if len(found) > 1:
-        raise ReadError(f"this holds {len(found)} fio results", hint="give each a file of its own")
-    if not found:
-        raise ReadError("there is no complete fio JSON in this", hint=AGAIN)
-    return result_of(found[0])
 
 
 def objects(text: str) -> Iterator[tuple[str, FioObject]]:

@@ -343,9 +343,9 @@ def load_of(group: Group, definitions: list[Definition], options: dict[str, str]
     streams = tuple(_counted(stream) for stream in group.streams)
     return LoadResult(
         name=name or f"group {number}",
-        engine=_one(d.engine for d in definitions) or (facts.engine if facts else None),
-        pattern=_one(d.pattern for d in definitions) or (facts.pattern if facts else None),
-        block_size=_one(d.block_size for d in definitions) or (facts.block_size if facts else None),
+        engine=agreed(d.engine for d in definitions) or (facts.engine if facts else None),
+        pattern=agreed(d.pattern for d in definitions) or (facts.pattern if facts else None),
+        block_size=agreed(d.block_size for d in definitions) or (facts.block_size if facts else None),
         direct=facts.direct if facts else None,
         jobs=group.jobs,
         depth=_depth(definitions, facts, group.jobs),
@@ -375,8 +375,8 @@ def _counted(stream: Stream) -> Stream:
     return replace(stream, slat=slat, clat=clat, lat=lat)
 
 
-def _one(values: Iterable[_T]) -> _T | None:
-    """What all of them say, if they say the same."""
+def agreed(values: Iterable[_T]) -> _T | None:
+    """Return what all of them say, if they say the same."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
 
@@ -421,7 +421,6 @@ class _Splitter:
     _reports: int = 1
 
     def take(self, position: int, line: str) -> None:
-        """Take one line and where it begins."""
         if match := HEADER.match(line):
             self._header(position, (match["name"], match["group"], match["pid"]))
         elif match := STATUS.match(line):
@@ -494,7 +493,6 @@ class _Reader:
         self._results: Counter[str] = Counter()
 
     def read(self, line: str) -> None:
-        """Take one line."""
         if self._goes_on(line):
             return
         if line.startswith("|"):
@@ -524,7 +522,6 @@ class _Reader:
         return True
 
     def take_version(self, match: _Match) -> None:
-        """`fio-3.33`."""
         self.version = match["version"]
 
     def take_definition(self, match: _Match) -> None:
@@ -600,7 +597,6 @@ class _Reader:
         self.failure = self.failure or match["why"].strip()
 
     def result(self) -> FioResult:
-        """Return the result of all lines."""
         groups = [group for group in self.groups.values() if group.key[0] != ALL_CLIENTS]
         groups = groups or list(self.groups.values())
         if not groups and self.failure:

@@ -309,7 +309,16 @@ def _take(content: str, where: str, current: dict[str, str] | None) -> None:
     key, _, value = content.partition("=")
     if value.strip() in NOTHING.get(key.strip(), ()):
         return
-    name, read = _option(content, where)
+    found = _LINE.fullmatch(content)
+    if found is None:
+        raise PlanError(f"{where}: {quoted(content)} is not option=value")
+    key, said = found["key"], found["value"]
+    option = SHAPING.get(ALIASES.get(key, key))
+    if said is not None and said != said.lstrip() and option is not None and option.word:
+        raise PlanError(
+            f"{where}: fio takes the blank after {key}= for part of the value", hint=f"write {key}={said.strip()}"
+        )
+    name, read = read_option(key, None if said is None else said.strip(), where=where, in_file=True)
     current[name] = read
 
 
@@ -364,20 +373,6 @@ def _section(content: str, where: str) -> str:
         hint = "write [global] for what is common to the jobs after it, or give the job another name"
         raise PlanError(f"{where}: fio may take [{name}] for [global]", hint=hint)
     return name
-
-
-def _option(content: str, where: str) -> tuple[str, str]:
-    match = _LINE.fullmatch(content)
-    if match is None:
-        raise PlanError(f"{where}: {quoted(content)} is not option=value")
-    key, value = match["key"], match["value"]
-    canonical = ALIASES.get(key, key)
-    option = SHAPING.get(canonical)
-    if value is not None and value != value.lstrip() and option is not None and option.word:
-        raise PlanError(
-            f"{where}: fio takes the blank after {key}= for part of the value", hint=f"write {key}={value.strip()}"
-        )
-    return read_option(key, None if value is None else value.strip(), where=where, in_file=True)
 
 
 def _workload(label: str, text: str, jobs: list[tuple[str, dict[str, str]]]) -> Workload:
