@@ -239,7 +239,6 @@ def smaller_group(estimates: Sequence[HostEstimate]) -> tuple[str, ...]:
 
 
 def _not_odd(points: Sequence[FunnelPoint], group: Collection[str]) -> tuple[FunnelPoint, ...]:
-    """Return the points, of which none of a group that is told as one is called odd."""
     return tuple(replace(one, odd=one.odd and one.host not in group) for one in points)
 
 
@@ -500,7 +499,6 @@ ROUNDS_MIN = 3
 
 
 def summary_of(record: StudyRecord) -> HostSummary:
-    """Return the summary of a finished study."""
     study, evidence = record.study, evidence_of(record)
     begun, ended = _span(record)
     # the verdicts alone: all else that a result has takes ten times as long

@@ -11,7 +11,7 @@ smaller than the one above it.
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
@@ -270,7 +270,6 @@ def live_paths(
 
 
 def _rates(before: Mapping[str, DiskCount], after: Mapping[str, DiskCount], disk: str) -> DiskRates | None:
-    """Return what a disk did between two counts; None where it is not in both, or its counters began anew."""
     then, now = before.get(disk), after.get(disk)
     return None if then is None or now is None or began_anew(then, now) else rates_between(then, now)
 
@@ -356,7 +355,6 @@ def live_path(
 
 
 def _busy(used: Use) -> float | None:
-    """Return the share of the time in which the topmost device had a request; None without one."""
     return used.disks[0].busy_percent / 100 if used.disks else None
 
 
@@ -599,9 +597,6 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
         for disk, rates, path in live_paths(vm, disks, counts, own, rings)
     ]
     costs = thread_costs({}, own)
-    served = defaultdict[tuple[str, ...], float](float)
-    for disk, _, path in paths:
-        served[disk.threads] += path.iops
     iops = math.fsum(path.iops for _, _, path in paths)
     return VmFrame(
         vm=vm.name,
@@ -612,7 +607,7 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
                 rates=rates,
                 path=path,
                 found=judge(path),
-                cpu_per_io_ns=_cpu_per_io_ns(disk, served, costs) if path.iops > 0 else None,
+                cpu_per_io_ns=_cpu_per_io_ns(disk, path, costs) if path.iops > 0 else None,
                 histograms=histograms_between(
                     *(one.histograms.get(vm.name, {}).get(disk.target, {}) for one in (before, after))
                 ),
@@ -647,19 +642,13 @@ def _rings(before: LiveSample, after: LiveSample, vm: str) -> Iterator[tuple[str
         yield disk, found, moved
 
 
-def _cpu_per_io_ns(
-    disk: LiveDisk, served: Mapping[tuple[str, ...], float], costs: Iterable[ThreadCost]
-) -> float | None:
-    """Return the CPU time for an I/O of a disk, of the threads that serve it and others beside it, whose rates are
-    `served`, by these threads. vCPUs are left out, since they run the guest's programs.
+def _cpu_per_io_ns(disk: LiveDisk, path: DataPath, costs: Iterable[ThreadCost]) -> float | None:
+    """Return the CPU time for an I/O of a disk: of the threads that serve it, and of others beside it. vCPUs are left
+    out, since they run the guest's programs.
     """
     mine = [one for one in costs if (one.name in disk.threads if disk.threads else one.role == "main")]
     shared = [one for one in costs if one.role in _SHARED]
-    beside, everyone = served[disk.threads], math.fsum(served.values())
-    if not mine:
-        return None
-    own, others = (math.fsum(one.busy for one in group) for group in (mine, shared))
-    return (own / beside + others / everyone) * 1e9
+    return math.fsum(one.busy / path.iops_of(one) for one in (*mine, *shared)) * 1e9 if mine else None
 
 
 def not_watched(vms: Sequence[LiveVm]) -> tuple[str, ...]:

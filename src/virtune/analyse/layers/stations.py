@@ -99,7 +99,6 @@ class SeenPath:
         return self.layers.in_flight / size if self.layers.top == "ring" and size else 0.0
 
     def layer(self) -> RequestLayer | None:
-        """The layer with the most time."""
         return max(self.layers.layers, key=lambda one: one.share, default=None)
 
     @property
@@ -224,7 +223,6 @@ def ends(one: ThreadCost, iops: float) -> str:
 
 
 def named(one: ThreadCost) -> str:
-    """Return what a thread is called."""
     names = {"main": "the main loop", "load": "the load", "worker": "a worker thread"}
     return names.get(one.role, f"thread {one.name!r}")
 

@@ -353,12 +353,8 @@ def _excess(point: LoadPoint) -> float:
 
 
 def _shown(points: Sequence[LoadPoint], point: LoadPoint) -> int:
-    """Return the same of one of several loads, with their noise."""
-    return _beyond_zero(point, *noise_of([other.excess for other in loads_near(points, point)]))
-
-
-def _beyond_zero(point: LoadPoint, noise: float, free: int) -> int:
     """Return -1 for a load that is shown to keep the limit, 1 for one that is shown to break it, else 0."""
+    noise, free = noise_of([other.excess for other in loads_near(points, point)])
     if min(len(point.excess), len(point.achieved)) < TRIALS_MIN or free == 0:
         return int(is_saturated(point) and len(point.achieved) >= TRIALS_MIN)
     if is_saturated(point):

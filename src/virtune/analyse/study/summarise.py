@@ -462,8 +462,12 @@ def fitness_of(
     standings = _standings(record.attempts or record.trials)
     tested = next(iter(summarise(record).verdicts), None)
     same = None if tested is None else SelfTest(**{one.name: getattr(tested, one.name) for one in fields(SelfTest)})
-    promising = best if _undisturbed_pairs(trials) >= PAIRS_MIN else None
-    again = _attempts_each(trials, record.study.attempts)
+    calm = [not one.causes for _, one in measured(trials)]
+    pairs = sum(before and after for before, after in itertools.pairwise(calm))
+    promising = best if pairs >= PAIRS_MIN else None
+    disturbed = calm.count(False) / len(calm) if calm else 0.0
+    # how often a comparison makes a trial here on average: a disturbed one again, up to so many times
+    again = math.fsum(disturbed**number for number in range(record.study.attempts))
     reaches = tuple(_reach(minutes, promising, again, record.study.confidence) for minutes in MINUTES)
     unfit = tuple(_unfit(reaches, same, standings))
     return Fitness(
@@ -490,19 +494,6 @@ def fitness_of(
         unfit=tuple(one.text for one in unfit),
         unfit_reasons=tuple(one.reason for one in unfit),
     )
-
-
-def _undisturbed_pairs(trials: Sequence[TrialRecord]) -> int:
-    """Return how many trials follow one another of which none was disturbed."""
-    calm = [not one.causes for _, one in measured(trials)]
-    return sum(before and after for before, after in itertools.pairwise(calm))
-
-
-def _attempts_each(trials: Sequence[TrialRecord], most: int) -> float:
-    """Return how often a comparison makes a trial here on average: a disturbed one again, up to so many times."""
-    causes = [bool(one.causes) for _, one in measured(trials)]
-    share = fmean(causes) if causes else 0.0
-    return math.fsum(share**number for number in range(most))
 
 
 def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[GateStanding]) -> Iterator[Why]:

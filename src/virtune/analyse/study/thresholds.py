@@ -301,6 +301,5 @@ def _logs(ratio: Interval, *, higher: bool) -> tuple[float, float]:
 
 
 def _slower(ruling: ThresholdResult) -> bool:
-    """Whether the load was to get slower."""
     higher = BY_ID[ruling.condition.metric].better == "higher"
     return (ruling.condition.limit < 1) == higher

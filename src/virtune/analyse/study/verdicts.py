@@ -211,9 +211,12 @@ class Evidence:
 def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
     """Read the data for comparisons from a study's trials; `pardoned` if already known."""
     free = pardons_of(record) if pardoned is None else pardoned
+    rows: Rows = {}
+    for one in record.trials:
+        rows.setdefault((one.trial.arm, one.trial.workload), {})[one.trial.round] = values_of(one, free)
     return Evidence(
         study=record.study,
-        rows=_rows(record.trials, free),
+        rows=rows,
         unmet=unmet_rounds(record.study, record.trials),
         rounds=rounds_by_workload(record.trials),
         lost={} if record.study.imported else lost_of(record.trials),
@@ -330,13 +333,6 @@ def comparable(measurement: Measurement) -> dict[str, float]:
 
 def _against_baseline(study: Study) -> list[tuple[str, str]]:
     return [(study.baseline, arm.name) for arm in study.arms if arm.name != study.baseline]
-
-
-def _rows(trials: Iterable[TrialRecord], pardoned: Sequence[Waiver]) -> Rows:
-    rows: Rows = {}
-    for one in trials:
-        rows.setdefault((one.trial.arm, one.trial.workload), {})[one.trial.round] = values_of(one, pardoned)
-    return rows
 
 
 def values_of(record: TrialRecord, pardoned: Sequence[Waiver]) -> dict[str, float]:
@@ -644,7 +640,6 @@ def _contradicts(ratio: Interval) -> bool:
 
 
 def _ratio(rounds: Mapping[str, Mapping[int, float]], one: str, other: str) -> Interval | None:
-    """Return the ratio of two arms in the rounds that both had."""
     first, second = rounds.get(one, {}), rounds.get(other, {})
     return interval_of([(first[n], second[n]) for n in sorted(first.keys() & second.keys())], confidence=OF_PAIR)
 

@@ -170,7 +170,6 @@ def _read(parts: Mapping[str, bytes]) -> list[FioResult]:
 
 
 def _together(outputs: Sequence[FioResult]) -> FioResult:
-    """Combine the results of guests that ran together into one."""
     loads = tuple(load for one in outputs for load in one.loads)
     return replace(outputs[0], loads=loads, devices=tuple(device for one in outputs for device in one.devices))
 

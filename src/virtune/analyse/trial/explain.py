@@ -237,15 +237,6 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
     yield remark_of("latency-parts", text=text)
 
 
-def not_added(result: FioResult, parts: int) -> Iterator[Remark]:
-    """Judge by `not-added`."""
-    if parts < 2:
-        return
-    known = all(load.began is not None for load in result.loads)
-    how = "ran one after another" if known else "belong to several reporting groups, which fio does not add either"
-    yield remark_of("not-added", text=f"These jobs {how}. Their figures stand side by side and have no sum.")
-
-
 def jitter(load: LoadResult) -> Iterator[Remark]:
     """Judge by `jitter`."""
     for stream in load.streams:
@@ -476,7 +467,13 @@ def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
     `parts` is the number of its parts that are not known to have run at the same time.
     """
     remarks = [remark for rule in RESULT_RULES for remark in rule(result)]
-    remarks += not_added(result, parts)
+    if parts > 1:
+        how = "belong to several reporting groups, which fio does not add either"
+        if all(load.began is not None for load in result.loads):
+            how = "ran one after another"
+        remarks.append(
+            remark_of("not-added", text=f"These jobs {how}. Their figures stand side by side and have no sum.")
+        )
     # the clones of one job, reported one by one, share a name; a remark on several of them is given once
     named: dict[str, list[LoadResult]] = {}
     for load in result.loads:

@@ -282,7 +282,6 @@ def saturated_cpu(load: LoadResult) -> Iterator[Remark]:
 
 
 def _cpu_percent(load: LoadResult) -> float | None:
-    """Return how busy each job kept a CPU; None if unknown."""
     usr, system = load.usr_percent, load.sys_percent
     return None if usr is None or system is None else usr + system
 
@@ -421,7 +420,9 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
         yield _reading("drive-heat", used.drive_over_c, text)
     if not used.disks or stack.disk.backend != "file" or not direct or stack.spread is not None:
         return
-    disk = _whole(used.disks)
+    # of a partition the whole disk, as others may use its other partitions; else the filesystem's device
+    first, last = used.disks[0], used.disks[-1]
+    disk = last if len(used.disks) == 2 and first.name.startswith(last.name) else first
     foreign = used.foreign_share(disk.name)
     moved = disk.read_bytes + disk.written_bytes
     if foreign is not None:
@@ -463,12 +464,6 @@ def medium(used: Use) -> DiskUse:
     """
     below = (disk for disk in used.disks if not disk.name.startswith("loop"))
     return next(below, used.disks[0]) if used.disks[0].name.startswith("loop") else used.disks[0]
-
-
-def _whole(disks: tuple[DiskUse, ...]) -> DiskUse:
-    """Return the whole disk of a partition, as others may use its other partitions; else the filesystem's device."""
-    first, last = disks[0], disks[-1]
-    return last if len(disks) == 2 and first.name.startswith(last.name) else first
 
 
 def _of_host(used: Use, workload: Workload) -> Iterator[Reading]:

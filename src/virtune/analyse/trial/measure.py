@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from virtune.fio.options import facts_of, shown, size_of
+from virtune.fio.results_text import agreed
 from virtune.model.errors import ReadError
 from virtune.model.evidence import IMPORTED
 from virtune.model.measurement import FioResult, Histogram, Latency, LoadResult, Measurement, Stream, merge
@@ -179,7 +180,6 @@ def _others(
 
 
 def _merged(streams: Sequence[Stream], kind: Kind) -> Histogram | None:
-    """Add the bins of one kind of latency; None unless every stream has them."""
     latencies: list[Latency | None] = [getattr(stream, kind) for stream in streams]
     histograms = [latency.histogram for latency in latencies if latency and latency.histogram]
     return merge(histograms) if histograms and len(histograms) == len(streams) else None
@@ -385,7 +385,8 @@ def _part(group: int | None, loads: Sequence[LoadResult]) -> Part:
         for key, value in (beside[0] if len(beside) == len(loads) else {}).items()
         if all(options.get(key) == value for options in beside)
     }
-    for name, known in (("ioengine", _one(load.engine for load in loads)), ("direct", _direct(loads))):
+    engine, direct = agreed(load.engine for load in loads), agreed(load.direct for load in loads)
+    for name, known in (("ioengine", engine), ("direct", None if direct is None else str(int(direct)))):
         if known is not None and name not in same:
             same[name] = known
     return Part(
@@ -429,16 +430,6 @@ def _asked(options: Mapping[str, str], depth: int | None, jobs: str) -> Mapping[
             value = ""
         asked[name] = value
     return asked
-
-
-def _direct(loads: Sequence[LoadResult]) -> str | None:
-    said = {load.direct for load in loads}
-    return str(int(bool(next(iter(said))))) if len(said) == 1 and None not in said else None
-
-
-def _one(values: Iterable[str | None]) -> str | None:
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
 
 
 def _slug(asked: Mapping[str, str | None]) -> str:
