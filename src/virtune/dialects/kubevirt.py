@@ -128,7 +128,18 @@ class _Builder:
         self._nodes += 1
         if self._nodes > NODES_MAX or len(self._opened) > DEPTH_MAX:
             raise ReadError(f"it has more than {NODES_MAX} nodes, or is deeper than {DEPTH_MAX}")
-        node = _node(event)
+        at, behind = event.start_mark, event.end_mark
+        assert at is not None  # noqa: S101 - the parser marks every event; only those made by hand have none
+        assert behind is not None  # noqa: S101 - likewise
+        node = Node(
+            start=at.index,
+            end=behind.index,
+            line=at.line + 1,
+            column=at.column,
+            value=event.value if isinstance(event, yaml.ScalarEvent) else None,
+            flow=bool(getattr(event, "flow_style", False)),
+            is_mapping=isinstance(event, yaml.MappingStartEvent),
+        )
         if event.anchor is not None:
             self._named[event.anchor] = node
         if self._opened:
@@ -137,21 +148,6 @@ class _Builder:
             self._opened.append(node)
             return None
         return None if self._opened else node
-
-
-def _node(event: yaml.NodeEvent) -> Node:
-    at, behind = event.start_mark, event.end_mark
-    assert at is not None  # noqa: S101 - the parser marks every event; only those made by hand have none
-    assert behind is not None  # noqa: S101 - likewise
-    return Node(
-        start=at.index,
-        end=behind.index,
-        line=at.line + 1,
-        column=at.column,
-        value=event.value if isinstance(event, yaml.ScalarEvent) else None,
-        flow=bool(getattr(event, "flow_style", False)),
-        is_mapping=isinstance(event, yaml.MappingStartEvent),
-    )
 
 
 def set_key(page: Page, mapping: Node, key: str, value: str, *, after: str = "") -> bytes:

@@ -137,7 +137,6 @@ def one_of(turn: SettingChange, words: Mapping[str, str], *, otherwise: str = ""
 
 
 def no_disk(turn: SettingChange, there: Iterable[str]) -> PlanError:
-    """Return the error for a change of a disk that is not `there`, or of none."""
     names = sorted(there)
     hint = f"its disks: {', '.join(names[:12])}" if names else "it has no disks at all"
     if turn.at:

@@ -146,7 +146,6 @@ def truth(word: str | None) -> bool | None:
 
 
 def is_disk(key: str) -> bool:
-    """Whether a key is that of a disk."""
     return _DISK.fullmatch(key) is not None
 
 

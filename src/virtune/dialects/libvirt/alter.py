@@ -112,7 +112,6 @@ def _left_behind(disk: Element, bus: str) -> Iterator[tuple[str, str]]:
 
 
 def _nth(document: Document, number: int, path: str) -> Element:
-    """Return an element of the disk of a number, or the disk itself."""
     disk = next(islice(domain_element(document).all("devices/disk"), number, None))
     found = disk.find(path) if path else disk
     assert found is not None  # noqa: S101 - the caller saw it
@@ -216,7 +215,10 @@ def alter(text: bytes, turn: SettingChange) -> bytes:
         return _tuned(document, turn) if turn.knob in TUNED else _listed(document, domain, turn, number)
     if turn.knob in OF_A_CONTROLLER or (turn.knob in OF_EITHER and number):
         return _of_a_controller(document, _controller(domain, turn, kind, number), turn)
-    return _of_a_disk(document, _disk(domain, turn), turn)
+    disks = {target_of(disk): disk for disk in reversed(list(domain.all("devices/disk")))}
+    if not turn.at or turn.at not in disks:
+        raise no_disk(turn, map(target_of, domain.all("devices/disk")))
+    return _of_a_disk(document, disks[turn.at], turn)
 
 
 def _in_its_words(turn: SettingChange) -> SettingChange:
@@ -300,13 +302,6 @@ def _set(document: Document, place: Element, way: str, word: str, value: str | N
         return remove_attribute(document, last, word)
     emptied = there[-2].tag == "iotune" and len(there[-2].children) == 1
     return remove_element(document, there[-2] if emptied else last)
-
-
-def _disk(domain: Element, turn: SettingChange) -> Element:
-    disks = {target_of(disk): disk for disk in reversed(list(domain.all("devices/disk")))}
-    if not turn.at or turn.at not in disks:
-        raise no_disk(turn, map(target_of, domain.all("devices/disk")))
-    return disks[turn.at]
 
 
 def _controller(domain: Element, turn: SettingChange, kind: str, number: str) -> Element:

@@ -92,7 +92,6 @@ def disk_xml(
 
 
 def _controller(served: dict[str, str], inside: list[str]) -> str:
-    """Write the controller of a virtio-scsi disk, with its queues and who serves them."""
     driver = _driver(served, inside) if served or inside else []
     return "\n".join(["<controller type='scsi' index='0' model='virtio-scsi'>", *driver, "</controller>"])
 

@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from virtune.model.knob import Answer, AskDevice, AskObject, AskSchema, Support
-from virtune.model.text import printable
+from virtune.model.text import printable, setting_text
 
 _MANY = 1024
 """Entries of a list: far more disks or CPUs than a machine can have. Each disk costs some commands more."""
@@ -192,7 +192,7 @@ def answer_properties(ask: AskDevice | AskObject, reply: Mapping[str, Any], *, p
     found = next((p for p in reply["return"] if p["name"] == ask.property), None)
     if found is None:
         return Answer(program=program, standing=Support.ABSENT, detail=f"no {ask.property} of {type_name}")
-    default = f", default {_word(found['default-value'])}" if "default-value" in found else ""
+    default = f", default {setting_text(found['default-value'])}" if "default-value" in found else ""
     detail = f"{type_name} {ask.property}: {found['type']}{default}"
     return Answer(program=program, standing=Support.EXISTS, detail=detail)
 
@@ -229,7 +229,3 @@ def _member(known: Entities, member: Mapping[str, Any]) -> Member:
 
 def _path(ask: AskSchema) -> str:
     return " ".join(word for word in (ask.command, ask.variant, ask.member) if word)
-
-
-def _word(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

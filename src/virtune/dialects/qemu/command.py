@@ -22,7 +22,7 @@ from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, Dom
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import KNOBS
 from virtune.model.stack import LIMITS, THROUGH_CACHES
-from virtune.model.text import ESCAPE, prefix_of, without_prefix
+from virtune.model.text import ESCAPE, prefix_of, setting_text, without_prefix
 
 _DRIVERS = ("file", "host_device")
 _FLAGS = {"on": True, "off": False}
@@ -297,7 +297,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         for key, inner in items:
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
     elif value is not None:
-        yield prefix, {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+        yield prefix, setting_text(value)
 
 
 PROTOCOLS = frozenset({"file", "host_device", "host_cdrom", "nbd", "rbd", "iscsi", "http", "https", "ftp", "ftps",

@@ -21,7 +21,7 @@ from virtune.model.contradictions import stack_of_disk
 from virtune.model.knob import Change
 from virtune.model.knobs import turned
 from virtune.model.stack import MEMORY, PLUGGED, Device, Machine, Mapped, Stack, mapping_of, writes_through
-from virtune.model.text import Bytes
+from virtune.model.text import Bytes, setting_text
 
 DEVICE = "disk0"
 """The id of the disk's device."""
@@ -255,7 +255,9 @@ def device_commands(stack: Stack, node: str, number: int = 0) -> tuple[Command, 
         return (Command(execute="device_add", arguments=passed),)
     name, scsi = device_id(number), controller_id(number)
     own: dict[str, Any] = {"driver": front, "id": name, "drive": node, "serial": name}
-    own |= _sizes(device) | ({} if stack.machine.has_pci else {"driver": "virtio-blk-device"})
+    sizes = {"logical_block_size": device.logical_block_size, "physical_block_size": device.physical_block_size}
+    own |= {key: size for key, size in sizes.items() if size is not None}
+    own |= {} if stack.machine.has_pci else {"driver": "virtio-blk-device"}
     slot = _slot(number) if stack.machine.has_pci and not stack.machine.has_isa else {}
     write_cache = {"write-cache": "off" if writes_through(stack) else "on"}
     controller: dict[str, Any] | None = None
@@ -369,14 +371,6 @@ def _queues(device: Device) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _sizes(device: Device) -> dict[str, Any]:
-    asked = {
-        "logical_block_size": device.logical_block_size,
-        "physical_block_size": device.physical_block_size,
-    }
-    return {name: value for name, value in asked.items() if value is not None}
-
-
 PRINTED_DEVICE = "virtio-disk0"
 """The id of the device."""
 
@@ -451,7 +445,7 @@ def image_line(stack: Stack, *, image: str, size_bytes: int) -> str | None:
         "lazy_refcounts": disk.lazy_refcounts,
         "preallocation": disk.preallocation,
     }
-    options = [f"{name}={_word(value)}" for name, value in asked.items() if value is not None]
+    options = [f"{name}={setting_text(value)}" for name, value in asked.items() if value is not None]
     words = ["qemu-img", "create", "-f", disk.format, *(["-o", ",".join(options)] if options else [])]
     return shlex.join([*words, image, str(size_bytes)])
 
@@ -465,10 +459,6 @@ def _device(stack: Stack, node: str) -> dict[str, Any]:
     # a guest that sees no write cache sends no flush: QEMU then makes each write durable before it says so
     device["write-cache"] = "off" if writes_through(stack) else "on"
     return device
-
-
-def _word(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 PARKED = "parked"

@@ -126,27 +126,23 @@ def _file_node(disk: Disk, places: DaemonPlaces) -> dict[str, Any]:
         node |= {"latency-ns": disk.null_latency_ns, "read-zeroes": False}
         return node
     if disk.rbd is not None:
-        return _rbd_node(disk, disk.rbd, places)
+        place = rbd_place(disk.rbd)
+        said = {"pool": place.pool, "namespace": place.namespace, "user": place.user, "conf": place.conf}
+        return {
+            "driver": "rbd",
+            "node-name": FILE_NODE,
+            "image": places.rbd,
+            **{name: value for name, value in said.items() if value is not None},
+            "read-only": not places.writable,
+            "cache": _cache(disk),
+            "discard": disk.discard,
+        }
     return {
         "driver": "host_device" if places.block_device else "file",
         "node-name": FILE_NODE,
         "filename": places.image,
         "read-only": not places.writable,
         "aio": disk.aio,
-        "cache": _cache(disk),
-        "discard": disk.discard,
-    }
-
-
-def _rbd_node(disk: Disk, pool: str, places: DaemonPlaces) -> dict[str, Any]:
-    place = rbd_place(pool)
-    said = {"pool": place.pool, "namespace": place.namespace, "user": place.user, "conf": place.conf}
-    return {
-        "driver": "rbd",
-        "node-name": FILE_NODE,
-        "image": places.rbd,
-        **{name: value for name, value in said.items() if value is not None},
-        "read-only": not places.writable,
         "cache": _cache(disk),
         "discard": disk.discard,
     }

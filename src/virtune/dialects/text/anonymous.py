@@ -208,7 +208,8 @@ class Anonymous:
         known = self._known.get(name.lower())
         if known is not None:
             return known
-        word = self._known[name.lower()] = self._next(kind)
+        self._counts[kind] += 1
+        word = self._known[name.lower()] = f"{kind}-{self._counts[kind]}"
         self._made.add(word)
         if len(name) < (_UNBOUNDED_MIN if name.isdigit() else _GLOBAL_MIN) or name.lower() in self._ours:
             if kind != "name":  # a part of a path is replaced in every path
@@ -219,10 +220,6 @@ class Anonymous:
                 self._everywhere[name[:_SHORT_DOMAIN]] = word
             self._pattern = None
         return word
-
-    def _next(self, kind: str) -> str:
-        self._counts[kind] += 1
-        return f"{kind}-{self._counts[kind]}"
 
     def _address(self, kind: str, text: str) -> str:
         """Return an address of the same form that nobody has (RFC 5737, RFC 3849)."""

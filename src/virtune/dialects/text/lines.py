@@ -51,7 +51,6 @@ class TextLine:
 
     @property
     def end(self) -> int:
-        """Where its text ends."""
         return self.start + len(self.text)
 
 
@@ -110,7 +109,6 @@ class Settings:
     by_key: Mapping[str, Setting]
 
     def value(self, key: str, otherwise: str = "") -> str:
-        """Return the value of a key."""
         return self.by_key[key].value if key in self.by_key else otherwise
 
     def vcpus(self, key: str) -> int:
