@@ -251,7 +251,8 @@ def _describe(home: str, root: Path, above: frozenset[str]) -> tuple[str, str, l
         if isinstance(file, Unknown):
             return "loop", "", [], f"{name} has no file"
         behind = _backing(file.removesuffix(" (deleted)"), root, above)
-        tops = [device.number for device in behind.devices if not _stands_in(device, behind)]
+        inner = {lower for device in behind.devices for lower in device.on}
+        tops = [device.number for device in behind.devices if device.name not in inner]
         return "loop", file, tops, f"{name}: {behind.gap}" if behind.gap else None
     slaves = [tree.text(f"{home}/slaves/{slave}/dev", root) for slave in tree.names(f"{home}/slaves", root)]
     below = [slave for slave in slaves if not isinstance(slave, Unknown)]
@@ -262,10 +263,6 @@ def _describe(home: str, root: Path, above: frozenset[str]) -> tuple[str, str, l
         level = tree.text(f"{home}/md/level", root)
         return "md", "" if isinstance(level, Unknown) else level, below, None
     return "disk", "", below, None
-
-
-def _stands_in(device: BlockDevice, backing: Backing) -> bool:
-    return any(device.name in other.on for other in backing.devices)
 
 
 def _name(number: str, root: Path) -> str:

@@ -251,19 +251,8 @@ _ARCHITECTURES = frozenset({"x86_64", "aarch64", "riscv64", "ppc64le", "ppc64", 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class _Range(ctypes.Structure):
-    _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
-
-
-class _Counts(ctypes.Structure):
-    _fields_ = [
-        ("cache", ctypes.c_uint64),
-        ("dirty", ctypes.c_uint64),
-        ("writeback", ctypes.c_uint64),
-        ("evicted", ctypes.c_uint64),
-        ("recently_evicted", ctypes.c_uint64),
-    ]
-
+_RANGE, _COUNTS = ctypes.c_uint64 * 2, ctypes.c_uint64 * 5
+"""Offset and length, 0 for all; pages cached, dirty, being written, evicted, recently evicted (linux/mman.h)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -272,7 +261,7 @@ def cachestat(path: str | Path) -> Residency | Unknown:
     """Return how much of a file (or block device) is in the page cache, by cachestat(2): microseconds, no process."""
     if platform.machine() not in _ARCHITECTURES:
         return Unknown(f"cachestat is not known on {platform.machine()}")
-    span, counts = _Range(0, 0), _Counts()
+    span, counts = _RANGE(), _COUNTS()
     try:
         with opened(path) as descriptor:
             failed = _libc.syscall(
@@ -284,8 +273,9 @@ def cachestat(path: str | Path) -> Residency | Unknown:
     if failed:
         because = "this kernel has none (needs 6.5)" if number == errno.ENOSYS else os.strerror(number).lower()
         return Unknown(f"cachestat: {because}")
+    cached, dirty, being_written, *_ = counts
     return Residency(
-        cached_bytes=counts.cache * _PAGE_BYTES,
-        dirty_bytes=(counts.dirty + counts.writeback) * _PAGE_BYTES,
+        cached_bytes=cached * _PAGE_BYTES,
+        dirty_bytes=(dirty + being_written) * _PAGE_BYTES,
         source="cachestat",
     )

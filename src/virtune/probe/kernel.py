@@ -43,6 +43,7 @@ def kernel_facts(root: Path = tree.ROOT) -> KernelFacts:
     huge = tree.text("/sys/kernel/mm/transparent_hugepage/enabled", root)
     words = tree.text("/proc/cmdline", root)
     clocks = tree.text(f"{_CLOCKS}/available_clocksource", root)
+    ksm = tree.number("/sys/kernel/mm/ksm/run", root)
     return KernelFacts(
         release=release,
         io_uring=IoUringFacts(
@@ -55,7 +56,7 @@ def kernel_facts(root: Path = tree.ROOT) -> KernelFacts:
         clocksource=tree.text(f"{_CLOCKS}/current_clocksource", root),
         clocksources=clocks if isinstance(clocks, Unknown) else tuple(clocks.split()),
         transparent_hugepages=huge if isinstance(huge, Unknown) else _selected(huge),
-        ksm_runs=_is_one("/sys/kernel/mm/ksm/run", root),
+        ksm_runs=ksm if isinstance(ksm, Unknown) else ksm == 1,
         dirty_background_percent=tree.number("/proc/sys/vm/dirty_background_ratio", root),
         dirty_percent=tree.number("/proc/sys/vm/dirty_ratio", root),
         dirty_background_bytes=tree.number("/proc/sys/vm/dirty_background_bytes", root),
@@ -103,11 +104,6 @@ def _config(release: str | Unknown, root: Path) -> str | None:
 def _selected(text: str) -> str | Unknown:
     found = _SELECTED.search(text)
     return found[1] if found else Unknown(f"{text[:60]!r} marks no choice")
-
-
-def _is_one(path: str, root: Path) -> bool | Unknown:
-    found = tree.number(path, root)
-    return found if isinstance(found, Unknown) else found == 1
 
 
 def cpu_stat_files(root: Path = tree.ROOT, *, pid: int | None = None) -> tuple[str, ...]:

@@ -80,7 +80,6 @@ class Process:
 
     @property
     def exists(self) -> bool:
-        """Whether it exists."""
         return self._path("fd").exists()
 
     @property

@@ -41,7 +41,6 @@ def _asked(name: str, *options: str) -> tuple[str, str] | Unknown:
 
 
 def fio_facts() -> FioFacts:
-    """Return the fio of this host."""
     if isinstance(banner := _asked("fio", "--version"), Unknown):
         return FioFacts(program=banner, engines=banner)
     if isinstance(engines := _asked("fio", "--enghelp"), Unknown):

@@ -86,7 +86,6 @@ def lines(path: str, root: Path = ROOT) -> Iterator[str]:
 
 
 def last(path: str) -> str:
-    """Return the last name of a path."""
     return path.rpartition("/")[2]
 
 
