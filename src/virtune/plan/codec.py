@@ -54,7 +54,6 @@ def study_from_json(text: str) -> Study:
 
 @cache
 def _studies() -> TypeAdapter[Study]:
-    """Return what reads and writes studies; it is made once."""
     return TypeAdapter(Study)
 
 

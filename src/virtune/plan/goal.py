@@ -141,26 +141,18 @@ def parse_condition(text: str) -> Threshold:
         why = "it rises naturally with more I/O; use `cpu_per_io` instead"
         raise UsageError(f"{of.id} is a share of time and cannot be compared", hint=why)
     relation: Literal["<", ">"] = "<" if match["relation"] == "<" else ">"
-    if change is not None:
-        return _on_change(of.id, relation, change, text)
-    value, said = parse_value(of, match["value"], text), "".join(match["value"].split())
-    return Threshold(metric=of.id, relation=relation, limit=1.0, text=f"{of.id} {relation} {said}", value=value)
-
-
-def _on_change(metric: str, relation: Literal["<", ">"], match: re.Match[str], text: str) -> Threshold:
-    number = float(match["number"])
-    if not match["sign"] and number:
-        hint = f"`{metric} {relation} {'-' if relation == '<' else '+'}{number:g}%`?"
+    if change is None:
+        value, said = parse_value(of, match["value"], text), "".join(match["value"].split())
+        return Threshold(metric=of.id, relation=relation, limit=1.0, text=f"{of.id} {relation} {said}", value=value)
+    number = float(change["number"])
+    if not change["sign"] and number:
+        hint = f"`{of.id} {relation} {'-' if relation == '<' else '+'}{number:g}%`?"
         raise UsageError(f"{quoted(text)} does not say which way the change goes: write + or -", hint=hint)
-    change = -number if match["sign"] == "-" else number
-    if not -100 < change <= LIMIT_MAX:
-        raise UsageError(f"a change cannot exceed {change:+g} %, so {quoted(text)} could never fail", hint=_EXAMPLE)
-    return Threshold(
-        metric=metric,
-        relation=relation,
-        limit=1 + change / 100,
-        text=f"{metric} {relation} {f'{change:+.7f}'.rstrip('0').rstrip('.')}%",
-    )
+    number = -number if change["sign"] == "-" else number
+    if not -100 < number <= LIMIT_MAX:
+        raise UsageError(f"a change cannot exceed {number:+g} %, so {quoted(text)} could never fail", hint=_EXAMPLE)
+    said = f"{number:+.7f}".rstrip("0").rstrip(".")
+    return Threshold(metric=of.id, relation=relation, limit=1 + number / 100, text=f"{of.id} {relation} {said}%")
 
 
 LIVE_METRICS = frozenset({

@@ -118,8 +118,9 @@ def _device(at: Looked) -> Iterator[str | LeftBehind]:
         named = f"bus {disk.bus}" if disk.bus else "the bus"
         yield LeftBehind(what=named, why="test guests have virtio-blk, virtio-scsi, nvme, ahci and ide")
     controller = at.domain.controller_of(disk) if disk.bus == "scsi" else None
-    if controller is not None and not _is_virtio(controller.model):
-        yield LeftBehind(what=f"SCSI controller {controller.model}", why="test guests have virtio-scsi")
+    model = None if controller is None else controller.model
+    if model not in (None, "auto") and not model.startswith("virtio"):
+        yield LeftBehind(what=f"SCSI controller {model}", why="test guests have virtio-scsi")
         bus = None
     if bus is not None:
         yield f"device.bus={bus}"
@@ -131,11 +132,6 @@ def _device(at: Looked) -> Iterator[str | LeftBehind]:
     if disk.queue_size is not None:
         yield f"device.queue_size={disk.queue_size}"
     yield from _device_left(disk)
-
-
-def _is_virtio(model: str | None) -> bool:
-    """Whether a test guest has such a SCSI controller as well."""
-    return model in (None, "auto") or model.startswith("virtio")
 
 
 def _device_left(disk: DomainDisk) -> Iterator[LeftBehind]:

@@ -34,7 +34,11 @@ def turned(domain: Domain, *turns: SettingChange) -> Domain:
     """
     for turn in turns:
         if turn.knob == "iothread.count":
-            domain = replace(domain, threads=_as_many(domain.threads, int(turn.value or 0)))
+            wanted, taken = int(turn.value or 0), {one.number for one in domain.threads}
+            # the new ones have the lowest numbers that are free
+            free = (DomainThread(number=number) for number in count(1) if number not in taken)
+            more = islice(free, max(0, wanted - len(domain.threads)))
+            domain = replace(domain, threads=(*domain.threads[:wanted], *more))
             continue
         known = {*map(_name, domain.disks), *map(_name, domain.controllers), *map(_name, domain.threads)}
         if turn.at not in known:
@@ -48,15 +52,7 @@ def turned(domain: Domain, *turns: SettingChange) -> Domain:
     return domain
 
 
-def _as_many(threads: tuple[DomainThread, ...], wanted: int) -> tuple[DomainThread, ...]:
-    """Return so many IOThreads, the new ones with the lowest numbers that are free."""
-    taken = {one.number for one in threads}
-    free = (DomainThread(number=number) for number in count(1) if number not in taken)
-    return (*threads[:wanted], *islice(free, max(0, wanted - len(threads))))
-
-
 def _name(place: DomainDisk | Controller | DomainThread) -> str:
-    """Return a place as changes name it."""
     match place:
         case DomainDisk():
             return place.target
