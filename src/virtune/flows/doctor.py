@@ -54,7 +54,6 @@ class AbilityHere:
 
     @property
     def how(self) -> str:
-        """What brings it."""
         words = installing(self.programs)
         if self.programs == (shell.GENERATOR,):
             return "`pip install ./loadgen` in a checkout of virtune builds it"

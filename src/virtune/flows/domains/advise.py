@@ -16,6 +16,7 @@ from virtune.model.errors import PlanError, UsageError, VirtuneError
 from virtune.model.finding import Advice, Audited, Finding, LeftAlone, NewFinding, PassedOver, Rule, Severity, Unread
 from virtune.model.knobs import find
 from virtune.model.reason import Reason, because
+from virtune.model.text import setting_text
 
 if TYPE_CHECKING:
     from virtune.flows.domains.measured import Measured
@@ -156,8 +157,7 @@ def read_turn(text: str) -> SettingChange:
         read = known.read(_BUSES.get(value, value) if knob == "device.bus" else value)
     except ValueError as error:
         raise PlanError(f"{knob}: {error}") from None
-    word = ("on" if read else "off") if isinstance(read, bool) else str(read)
-    return SettingChange(knob=knob, at=at, value=value if isinstance(read, str) else word)
+    return SettingChange(knob=knob, at=at, value=value if isinstance(read, str) else setting_text(read))
 
 
 def _wanted(

@@ -100,7 +100,6 @@ def place_of(task: str) -> TaskPlace:
 
 
 def own_store() -> Path:
-    """Return this host's own store."""
     return data_directory() / "virtune.sqlite"
 
 

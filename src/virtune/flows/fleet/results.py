@@ -51,7 +51,6 @@ class FleetFolder:
             raise PreconditionError(f"cannot make {self.path}: {(error.strerror or '').lower()}") from None
 
     def hosts(self) -> Sequence[str]:
-        """Return the hosts that have a store."""
         return [path.stem for path in sorted(self.path.glob(f"*{SUFFIX}"))]
 
     def finished(self, kinds: Sequence[str]) -> Iterator[FinishedStudy]:
@@ -67,11 +66,9 @@ class FleetFolder:
                 yield store, {host: ("", study)}
 
     def of(self, host: str, *, reading: bool = False) -> Store:
-        """Return the store of a host's studies."""
         return Store(self.place_of(host), reading=reading)
 
     def place_of(self, host: str) -> StorePlace:
-        """Return where a host's studies are."""
         return self.path / f"{host}{SUFFIX}"
 
     def __str__(self) -> str:
@@ -90,7 +87,6 @@ class FleetStore:
             pass
 
     def hosts(self) -> Sequence[str]:
-        """Return the hosts that have studies here."""
         if not self.place.exists():
             return ()
         with Store(self.place, reading=True) as store:
@@ -112,7 +108,6 @@ class FleetStore:
         return Store(self.place, reading=reading, host=host)
 
     def place_of(self, host: str) -> StorePlace:  # noqa: ARG002 - all are in one
-        """Return where a host's studies are."""
         return self.place
 
     def __str__(self) -> str:
@@ -174,7 +169,6 @@ def _written(summary: fleet.HostSummary) -> str:
 
 
 def _read(text: str) -> fleet.HostSummary | None:
-    """Read a kept summary; None for anything else."""
     try:
         return _adapter().validate_json(text)
     except ValueError:

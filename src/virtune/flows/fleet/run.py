@@ -73,7 +73,6 @@ class KeptPlans(Generic[Plan]):
 
     @property
     def place(self) -> Path:
-        """The directory of the plans."""
         return data_directory() / self.folder
 
 
@@ -407,16 +406,13 @@ class _Follower:
             if found.state in (TaskState.KILLED, TaskState.WAITING):
                 raise HostError("its study was killed there")
             if found.state is TaskState.FINISHED:
-                self._gather(ready, found.study)
+                try:
+                    with self.carrying.place.of(ready.name) as store:
+                        pull(ready, store, found.study)
+                except VirtuneError as error:
+                    said = f"finished there, and not gathered: {error.message}"
+                    raise _NotGatheredError(said, hint=error.hint) from None
         yield found
-
-    def _gather(self, ready: Ready, study: str) -> None:
-        try:
-            with self.carrying.place.of(ready.name) as store:
-                pull(ready, store, study)
-        except VirtuneError as error:
-            said = f"finished there, and not gathered: {error.message}"
-            raise _NotGatheredError(said, hint=error.hint) from None
 
 
 def said_lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
@@ -426,7 +422,8 @@ def said_lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
     told = ""
     while True:
         status = child.poll()
-        line = _last_line(child)
+        whole = _tail(child).rpartition("\n")[0].splitlines()
+        line = next((line for line in reversed(whole) if line.startswith("{")), "")
         if line and line != told:
             told = line
             found = progress_in(line)
@@ -440,12 +437,6 @@ def said_lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
             raise _EndedError(said or "it ended without a reason", hint=hint or None)
         if over.wait(_TICK_SECONDS):
             raise HostError("stopped waiting")
-
-
-def _last_line(child: Child) -> str:
-    """Return the last whole line of what it said of the task."""
-    whole = _tail(child).rpartition("\n")[0].splitlines()
-    return next((line for line in reversed(whole) if line.startswith("{")), "")
 
 
 def _tail(child: Child) -> str:

@@ -128,7 +128,9 @@ def look(
     places = {one.target: found for one in chosen if (found := view.places(one.target)) is not None}
     with contextlib.ExitStack() as ends:
         ends.callback(view.take_histograms_back)
-        unkept = _kept(view) if histograms else ""
+        if histograms:
+            view.counts()
+        unkept = view.keep_histograms() if histograms else ""
         sampler = ends.enter_context(
             Sampler(devices=names, processes={} if pid is None else {"guest": pid}, groups=True)
         )
@@ -173,12 +175,6 @@ class _Seen:
     counts: Sequence[Mapping[str, DiskCount]]
     tails: Mapping[str, Histograms]
     unkept: str
-
-
-def _kept(view: LiveView) -> str:
-    """Have QEMU keep histograms of what it has none of; returns why it does not, else nothing."""
-    view.counts()
-    return view.keep_histograms()
 
 
 def _each_second(view: LiveView, seconds: float, wait: Wait) -> Iterator[Mapping[str, DiskCount]]:

@@ -76,7 +76,6 @@ class Exported:
         return []
 
     def collect(self) -> "Iterator[Metric]":
-        """Yield every metric."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         families: dict[str, Any] = {

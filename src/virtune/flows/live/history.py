@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO, Self
+from typing import IO, BinaryIO
 
 from pydantic import TypeAdapter
 
@@ -35,7 +35,7 @@ def older(path: Path) -> Path:
     return path.with_name(f"{path.name}.old")
 
 
-class History:
+class History(contextlib.AbstractContextManager["History"]):
     """Appends looks to a ring of at most so many bytes. Use as a context manager.
 
     Raises PreconditionError where another process writes it, it is something else, or it cannot be written.
@@ -56,9 +56,6 @@ class History:
         except PreconditionError:
             self._ends.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -133,7 +130,6 @@ def kept_looks(path: Path, begin_seconds: float, end_seconds: float) -> tuple[li
 
 
 def _look(values: Sequence[object]) -> DiskLook:
-    """Read a disk of a record; raises ValueError or TypeError where it is none."""
     if not all(math.isfinite(one) for one in values if isinstance(one, float)):
         raise ValueError("no number")
     return _read_look(dict(zip(_NAMES, values, strict=True)))

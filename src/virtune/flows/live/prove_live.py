@@ -65,7 +65,6 @@ class LiveTest:
 
     @property
     def seconds(self) -> float:
-        """How long the test takes at most."""
         return 2 * PAIRS * (self.turn_seconds + SETTLE_SECONDS)
 
 

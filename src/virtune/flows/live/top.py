@@ -17,7 +17,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Self, overload
+from typing import Annotated, Any, overload
 
 from pydantic import Field, TypeAdapter
 
@@ -42,7 +42,7 @@ the cost does not grow with the number (`benchmarks/top.md`)."""
 _Rings = RingWatch[tuple[str, str]]
 
 
-class Watch:
+class Watch(contextlib.AbstractContextManager["Watch"]):
     """The running VMs of this host. Use as a context manager, from one thread at a time."""
 
     def __init__(self, sources: Sequence[LiveSource], names: Collection[str] = ()) -> None:
@@ -59,9 +59,6 @@ class Watch:
         self._rings: _Rings | None = None
         self._ends = contextlib.ExitStack()
         self._before: LiveSample | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._ends.close()
@@ -120,7 +117,6 @@ class Watch:
         return found
 
     def _rest(self, begun: float) -> None:
-        """Give the monitors back."""
         for source in self._sources:
             source.rest()
         self.held_seconds = time.monotonic() - begun
@@ -275,7 +271,7 @@ _LINE_MAX = 64 * 1024**2
 """A sample of a thousand disks takes less than a megabyte."""
 
 
-class Recorder:
+class Recorder(contextlib.AbstractContextManager["Recorder"]):
     """Writes samples to a new file. Use as a context manager; what is written is complete after every sample."""
 
     def __init__(self, path: Path, header: bytes) -> None:
@@ -290,9 +286,6 @@ class Recorder:
             raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
         self._running: _RunningVms | None = None
         self._write(_written({"schema": RECORDING, "virtune": __version__, "kernel": json.loads(header)}))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -315,7 +308,7 @@ class Recorder:
             raise PreconditionError(f"cannot write {self._path}: {error.strerror}") from None
 
 
-class Recording(Sequence[LiveSample]):
+class Recording(Sequence[LiveSample], contextlib.AbstractContextManager["Recording"]):
     """The samples of a recording, read when they are asked for. A last line without an end is left out: the recording
     was killed. Use as a context manager.
     """
@@ -337,9 +330,6 @@ class Recording(Sequence[LiveSample]):
             self._file.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
@@ -353,12 +343,35 @@ class Recording(Sequence[LiveSample]):
     def __getitem__(self, index: slice) -> Sequence[LiveSample]: ...
 
     def __getitem__(self, index: int | slice) -> LiveSample | Sequence[LiveSample]:
-        """Return a sample, or several; raises StoreError when its line is damaged."""
+        """Return a sample, or several; raises StoreError with the number of its line when that is damaged."""
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         place, number, running = self._places[index]
         self._file.seek(place)
-        return _sample_of(self._header, self._line(), number, running)
+        line = self._line()
+        try:
+            found = _read_line(line)
+            _require_counters([found.kernel, found.counts, found.rings])
+            kernel = _written(found.kernel)
+            return LiveSample(
+                kernel=kernel,
+                host=read_counters(self._header + kernel).samples[0],
+                vms=running.vms,
+                counts={
+                    vm: {disk: _read_count(_named(DiskCount, values)) for disk, values in disks.items()}
+                    for vm, disks in found.counts.items()
+                },
+                rings={
+                    vm: {
+                        disk: tuple(_read_ring(_named(RingCount, one)) for one in some)
+                        for disk, some in disks.items()
+                    }
+                    for vm, disks in found.rings.items()
+                },
+                missing=running.missing,
+            )
+        except (ValueError, VirtuneError):
+            raise StoreError(f"the recording is damaged: line {number} is no sample") from None
 
     def _index(self) -> "list[tuple[int, int, _RunningVms]]":
         """Return the place and number of each sample's line, and the VMs that ran."""
@@ -386,7 +399,6 @@ class Recording(Sequence[LiveSample]):
 
 
 def _sample_line(sample: LiveSample) -> bytes:
-    """Return the line of a sample."""
     counts = {vm: {disk: _values(one) for disk, one in disks.items()} for vm, disks in sample.counts.items()}
     every = sample.rings.items()
     rings = {vm: {disk: [*map(_values, some)] for disk, some in disks.items()} for vm, disks in every}
@@ -404,30 +416,6 @@ def _header_of(line: bytes) -> bytes:
     if found.schema != RECORDING:
         raise StoreError(f"this is a file of the kind {found.schema[:60]!r}, not {RECORDING!r}")
     return _written(found.kernel)
-
-
-def _sample_of(header: bytes, line: bytes, number: int, running: _RunningVms) -> LiveSample:
-    """Read a sample; `header` is of the kernel's counters. Raises StoreError with the number of its line."""
-    try:
-        found = _read_line(line)
-        _require_counters([found.kernel, found.counts, found.rings])
-        kernel = _written(found.kernel)
-        return LiveSample(
-            kernel=kernel,
-            host=read_counters(header + kernel).samples[0],
-            vms=running.vms,
-            counts={
-                vm: {disk: _read_count(_named(DiskCount, values)) for disk, values in disks.items()}
-                for vm, disks in found.counts.items()
-            },
-            rings={
-                vm: {disk: tuple(_read_ring(_named(RingCount, one)) for one in some) for disk, some in disks.items()}
-                for vm, disks in found.rings.items()
-            },
-            missing=running.missing,
-        )
-    except (ValueError, VirtuneError):
-        raise StoreError(f"the recording is damaged: line {number} is no sample") from None
 
 
 def _require_counters(value: object) -> None:

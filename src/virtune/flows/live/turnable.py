@@ -140,7 +140,6 @@ class LibvirtVm:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[LiveView]:
-        """Give a view of the domain."""
         yield LiveDomain(self._virsh, self.name)
 
     @property
@@ -150,7 +149,6 @@ class LibvirtVm:
         return bool(found) and found[0].live is None and found[0].reason != "migrated"
 
     def say(self, view: LiveView, words: Words) -> None:  # noqa: ARG002 - libvirt is asked
-        """Have virsh do it, and read the running domain."""
         if not self._domain.has_thread_of(words):
             raise ThreadEndedError(f"{self.name} has no {words[0].removesuffix('pin')} {words[2]} any more")
         self._domain.live(words)
@@ -166,7 +164,6 @@ class LibvirtVm:
         _require_limits(target, wanted, {name: value for name, value in disk.limits if value})
 
     def configuration(self) -> bytes:
-        """Return its configuration."""
         self._domain.require_persistent(self.name)
         return self._domain.configuration()
 
@@ -182,7 +179,6 @@ class LibvirtVm:
         return _lifted(f"{self.name}:{target}", limits, (tuned(dict.fromkeys(limits, 0)), tuned(limits)))
 
     def polling(self, threads: Sequence[ThreadCost], ns: int) -> Turnable | None:
-        """Return the polling of IOThreads."""
         return _polled(self.name, self._found((one, _POLLING, str(ns)) for one in threads), ns)
 
     def pins(self, threads: Sequence[ThreadCost]) -> Turnable | None:
@@ -231,17 +227,14 @@ class MonitoredVm:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[LiveMonitor]:
-        """Give a view of the QEMU."""
         with _same(Path(self.place.removeprefix(MONITOR)), self.uuid) as view:
             yield view
 
     @property
     def ended(self) -> bool:
-        """Whether its process has ended."""
         return not _runs(self.uuid)
 
     def say(self, view: LiveView, words: Words) -> None:
-        """Have the monitor or the kernel do it, and read what is in effect."""
         _say(view, words)
 
     def configuration(self) -> bytes:
@@ -268,7 +261,6 @@ class MonitoredVm:
         return _lifted(f"{self.name}:{target}", limits, pair)
 
     def polling(self, threads: Sequence[ThreadCost], ns: int) -> Turnable | None:
-        """Return the polling of IOThreads."""
         tids = {one.tid for one in threads}
         with self.watched() as view:
             every = view.monitor.execute("query-iothreads")
@@ -289,7 +281,6 @@ class MonitoredVm:
         return _polled(self.name, found, ns)
 
     def pins(self, threads: Sequence[ThreadCost]) -> Turnable | None:
-        """Return the pins of threads."""
         found: Found = []
         for one in threads:
             now, wide = Process(self.pid).cpus_of(one.tid), _wider(self.pid, one.tid)

@@ -109,7 +109,6 @@ class _Collected:
         return []
 
     def collect(self) -> "Iterator[Metric]":
-        """Yield every metric of the store."""
         with self.derived.scrape():
             yield from self._families()
 

@@ -103,7 +103,6 @@ def published_study(name: str) -> PublishedStudy | None:
 
 @cache
 def service_levels() -> tuple[ServiceLevel, ...]:
-    """Return every published service level."""
     return _rows("service_levels.toml", "level", ServiceLevel)
 
 
@@ -205,7 +204,6 @@ def finding_of(store: Store, record: StudyRecord) -> str:
 
 
 def _page(store: Store, record: StudyRecord) -> ReportPage:
-    """Return the page for a study's kind."""
     if record.study.search is not None:
         from virtune.flows.run.tune import tuning_of
 

@@ -142,7 +142,6 @@ def _changed(found: FoundDomain, turns: Sequence[SettingChange]) -> Domain:
 
 
 def _read_again(found: FoundDomain, after: bytes) -> Domain:
-    """Return a VM as a changed text of it is read."""
     return next(one for one in found.language.domains(after) if one.name in ("", _name(found)))
 
 
@@ -230,7 +229,8 @@ def _arm(found: FoundDomain, disk: DomainDisk, changed: Domain, vm: LikeVm) -> t
     where both are the same on that rig; raises PlanError for what cannot be measured.
     """
     subject = replace(found.subject, domain=changed)
-    words = carried(likeness(looked_at(subject, _same(found, disk, changed))), vm.rig).settings
+    same = changed.disks[found.subject.domain.disks.index(disk)]  # another bus gives it another name
+    words = carried(likeness(looked_at(subject, same)), vm.rig).settings
     stacks = [apply_settings(Stack(), (f"rig={vm.rig}", *some))[0] for some in (vm.settings, words)]
     if stacks[0] == stacks[1]:  # what was left behind of the VM may be what is changed
         return (), frozenset()
@@ -246,11 +246,6 @@ def candidate_of(found: FoundDomain, target: str, after: bytes, vm: LikeVm) -> C
     if not (settings or without):
         return None
     return Candidate(name="changed", turns=(), why="what was changed", settings=settings, without=without)
-
-
-def _same(found: FoundDomain, disk: DomainDisk, changed: Domain) -> DomainDisk:
-    """Return a disk as it is in a changed configuration: another bus gives it another name."""
-    return changed.disks[found.subject.domain.disks.index(disk)]
 
 
 def _pairs(settings: Sequence[str]) -> Iterator[tuple[str, str]]:

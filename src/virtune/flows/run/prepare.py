@@ -116,7 +116,6 @@ def _proof_of_data(arm: Arm, ground: DiskImageSpec, tools: Tools, seed: int, *, 
 
 
 def _refill(arm: Arm, ground: DiskImageSpec, tools: Tools, seed: int) -> None:
-    """Replace the pattern by random data."""
     with tools.rigs.up(arm.stack, ground) as bench:
         _run("refill", arm, bench, tools, "", seed)
 

@@ -324,7 +324,6 @@ def _quickly(question: Question) -> options.StudyOptions:
 
 
 def _values(study: Study) -> dict[str, object]:
-    """Return a study's values by option."""
     alike = (
         "baseline",
         "metric",
@@ -555,5 +554,4 @@ def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | N
 
 
 def _or(*values: float | None) -> float:
-    """Return the first value given; the last one is the default."""
     return next(value for value in values if value is not None)

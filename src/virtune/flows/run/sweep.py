@@ -13,11 +13,11 @@ from virtune.flows.run.question import Question, facts_text, study_for
 from virtune.flows.run.study import loaded, prepared, taken_up
 from virtune.flows.stored.show import by_todays_method, seen_costs
 from virtune.model.errors import Interrupted, PlanError, StoreError
-from virtune.model.event import Say, StudyPlanned, StudyStarted, TrialEnded, TrialPlace, TrialStarted
+from virtune.model.event import Say, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import LoadSweep
 from virtune.model.search import SweepPlan
-from virtune.model.study import Study, Trial
+from virtune.model.study import Study
 from virtune.plan.goal import parse_limit
 from virtune.plan.loads import FIRST_SHARES, next_step, sweep_study
 from virtune.plan.trials import SeenCosts
@@ -90,12 +90,6 @@ def _seconds_left(study: Study, pace: trials.Pace, *, done: int) -> float:
     return (max(likely, len(study.trials)) - done) * pace.left(study.trials[:1])
 
 
-def _place(study: Study, trial: Trial, pace: trials.Pace) -> TrialPlace:
-    """Say where a trial stands; how many rounds there will be is known only of loads that were named."""
-    place = trials.place_of(study, trial, pace)
-    return place if study.sweep is not None and study.sweep.loads else replace(place, rounds=None)
-
-
 def _steps(study: Study, tools: trials.Tools, seen: SeenCosts, *, store: Store, say: Say) -> None:
     """Run the trials left, then step after step until the curve is complete."""
     record = store.get(study.id)
@@ -107,7 +101,9 @@ def _steps(study: Study, tools: trials.Tools, seen: SeenCosts, *, store: Store, 
             attempts = trials.Attempts(study, tools, store=store, say=say, pace=pace)
             left = trials.still_to_run(record)
             for trial in left:
-                place = _place(study, trial, pace)
+                place = trials.place_of(study, trial, pace)
+                if study.sweep is None or not study.sweep.loads:  # how many rounds there will be is not known
+                    place = replace(place, rounds=None)
                 say(TrialStarted(trial=trial, place=place, seconds_left=_seconds_left(study, pace, done=ended)))
                 made = attempts.make(trial)
                 ended += 1

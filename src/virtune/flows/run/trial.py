@@ -214,7 +214,6 @@ class KeptCaptures:
         self._captures, self._beside = captures, beside
 
     def capture(self, name: str, content: bytes | str) -> None:
-        """Add raw evidence by name."""
         self._captures.append(
             evidence.Capture(name=name, content=content if isinstance(content, bytes) else content.encode())
         )

@@ -221,7 +221,10 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: events.Say)
             if known.phase is Phase.RACE and not known.standing.blocks:
                 require_percentiles(known)
                 say(events.Noticed(text=probed_words(known)))
-            attempts = _attempts(study, known, tools, store, say)
+            asked = replace(study, seconds=pilot.seconds_of(study, known.probed.slice_seconds, known.phase))
+            # where starts are measured every trial has a new one
+            rigs = _Anew(tools.rigs) if known.phase is Phase.CONFIRM else tools.rigs
+            attempts = Attempts(asked, replace(tools, rigs=rigs), store=store, say=say)
             if known.phase is Phase.RACE:  # blocks lie so far apart
                 time.sleep(max(0.0, begun + pilot.search_of(study).spread_seconds - time.monotonic()))
                 begun = time.monotonic()
@@ -275,14 +278,6 @@ def probed_words(known: Tuning) -> str:
     if search.budget_seconds is None:
         return f"{words}. This host is restless now, so it takes longer than on a quiet one (--budget: a limit)"
     return f"{words}. This host is restless now: the best is found more often with a larger --budget"
-
-
-def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: events.Say) -> Attempts:
-    """Return the runner for the trials of a phase: with its length, and with restarts where starts are measured."""
-    asked = replace(study, seconds=pilot.seconds_of(study, known.probed.slice_seconds, known.phase))
-    if known.phase is Phase.CONFIRM:
-        tools = replace(tools, rigs=_Anew(tools.rigs))
-    return Attempts(asked, tools, store=store, say=say)
 
 
 def _block_after(record: StudyRecord, made: Sequence[TrialRecord]) -> tuple[Trial, ...]:

@@ -70,11 +70,10 @@ class Bundled:
         """Yield every attempt; its captures are read when they are asked for, before the next one is."""
         for place in self.places:
             record, captures = json.loads(self._at(*place))
-            yield load(TrialRecord, record), self._captures(captures)
-
-    def _captures(self, found: Sequence[tuple[str, int, int]]) -> Iterator[PackedCapture]:
-        for name, *place in found:
-            yield PackedCapture(name=name, stream=self._at(*place))
+            yield (
+                load(TrialRecord, record),
+                (PackedCapture(name=name, stream=self._at(*place)) for name, *place in captures),
+            )
 
     def _at(self, start: int, length: int) -> bytes:
         self.file.seek(start)
@@ -182,7 +181,6 @@ class _Members:
         return self._packed.namelist()
 
     def pieces(self, name: str, most_bytes: int = WHOLE_MAX) -> Iterator[bytes]:
-        """Yield what is in a member, piece by piece."""
         if name in self._read:
             raise _NotWholeError(f"{name} is named twice")
         self._read.add(name)
@@ -218,7 +216,6 @@ class _Rows:
         return found
 
     def value(self) -> Any:
-        """Read a value."""
         self._skip()
         while True:
             with contextlib.suppress(json.JSONDecodeError):
