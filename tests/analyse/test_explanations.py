@@ -2,6 +2,7 @@
 """What is said of a live disk, whatever was counted: looks made at random, and what must hold of each."""
 
 import dataclasses
+import functools
 import re
 from random import Random
 from typing import NamedTuple
@@ -135,7 +136,10 @@ def looked(seed: int) -> Look | None:
     return next((Look(rates, path) for _, rates, path in found), None)
 
 
-LOOKS = [(seed, found) for seed in range(SEEDS) if (found := looked(seed)) is not None]
+@functools.cache
+def looks() -> list[tuple[int, Look]]:
+    """The looks of all seeds, made where they are first asked for: each worker of a run collects this module."""
+    return [(seed, found) for seed in range(SEEDS) if (found := looked(seed)) is not None]
 
 
 def told(found: Look) -> tuple[Cause, list[str]]:
@@ -145,14 +149,14 @@ def told(found: Look) -> tuple[Cause, list[str]]:
 
 def test_looks_differ_in_all_that_matters() -> None:
     """Else what holds of them says little."""
-    causes = {judge(found.path).cause for _, found in LOOKS}
+    causes = {judge(found.path).cause for _, found in looks()}
     assert causes >= set(Cause) - {Cause.WORKERS, Cause.LOAD}
-    assert sum(found.path.iops == 0 for _, found in LOOKS) > 20
-    assert any(one.joined for _, found in LOOKS if found.path.layers for one in found.path.layers.layers)
+    assert sum(found.path.iops == 0 for _, found in looks()) > 20
+    assert any(one.joined for _, found in looks() if found.path.layers for one in found.path.layers.layers)
 
 
 def test_no_layer_is_accused_that_is_not_apart() -> None:
-    for seed, found in LOOKS:
+    for seed, found in looks():
         cause, path = judge(found.path).cause, found.path
         if cause not in ACCUSED or path.layers is None:
             continue
@@ -163,7 +167,7 @@ def test_no_layer_is_accused_that_is_not_apart() -> None:
 
 
 def test_a_disk_that_completes_nothing_while_requests_wait_is_not_idle_and_not_unbound() -> None:
-    for seed, found in LOOKS:
+    for seed, found in looks():
         path, (cause, lines) = found.path, told(found)
         if path.iops > 0 or not path.held:
             continue
@@ -176,7 +180,7 @@ def test_a_disk_that_completes_nothing_while_requests_wait_is_not_idle_and_not_u
 
 def test_no_wait_of_a_vcpu_explains_requests_that_take_long_below_it() -> None:
     named = 0
-    for seed, found in LOOKS:
+    for seed, found in looks():
         cause, lines = told(found)
         path = found.path
         if cause is not Cause.HOST_CPU or "CPU 0/KVM" not in lines[0] or path.layers is None:
@@ -190,7 +194,7 @@ def test_no_wait_of_a_vcpu_explains_requests_that_take_long_below_it() -> None:
 def test_what_only_the_virtqueue_completes_is_no_idle_disk() -> None:
     """QEMU counts no discard of virtio-blk: a disk that had hundreds a second was said to have completed nothing."""
     unseen = 0
-    for seed, found in LOOKS:
+    for seed, found in looks():
         path, (cause, lines) = found.path, told(found)
         if not path.uncounted or path.iops > 0 or cause is Cause.HUNG:
             continue
@@ -202,7 +206,7 @@ def test_what_only_the_virtqueue_completes_is_no_idle_disk() -> None:
 
 
 def test_nothing_limits_no_disk_whose_requests_take_long() -> None:
-    for seed, found in LOOKS:
+    for seed, found in looks():
         if judge(found.path).cause is Cause.NOT_BOUND:
             layers = found.path.layers
             assert layers is not None, seed
@@ -211,7 +215,7 @@ def test_nothing_limits_no_disk_whose_requests_take_long() -> None:
 
 
 def test_what_is_in_flight_is_the_sum_of_its_operations() -> None:
-    for seed, found in LOOKS:
+    for seed, found in looks():
         path, rates = found.path, found.rates
         assert sum(one.in_flight for one in path.operations) == pytest.approx(rates.in_flight), seed
         assert sum(one.iops for one in path.operations) == pytest.approx(path.iops), seed
@@ -222,7 +226,7 @@ def test_what_is_in_flight_is_the_sum_of_its_operations() -> None:
 
 
 def test_no_sentence_has_a_figure_that_cannot_be() -> None:
-    for seed, found in LOOKS:
+    for seed, found in looks():
         lines = told(found)[1] + list(() if found.path.layers is None else found.path.layers.reasons)
         for line in lines:
             shares = [float(number.replace(",", "")) for number in SHARE.findall(line)]
@@ -235,7 +239,7 @@ def test_no_sentence_has_a_figure_that_cannot_be() -> None:
 
 def test_of_flushes_it_is_not_said_that_others_answered_them() -> None:
     """QEMU, the virtqueue and the sum of operations count them; this host's disk is then not compared."""
-    for seed, found in LOOKS:
+    for seed, found in looks():
         layers, rates = found.path.layers, found.rates
         if layers is not None and rates.uncompared > 0.05 and layers.top == "backend":
             assert not any("counted" in line for line in layers.reasons), (seed, layers.reasons)
@@ -246,7 +250,7 @@ def test_a_page_cache_is_named_only_where_it_can_be_what_limits() -> None:
     """Not beside a backing image, encryption or a filter that may serve or hold the requests, nor of requests that
     take longer than memory does, nor of a VM that asks for little.
     """
-    found = [(seed, one.path) for seed, one in LOOKS if judge(one.path).cause is Cause.PAGE_CACHE]
+    found = [(seed, one.path) for seed, one in looks() if judge(one.path).cause is Cause.PAGE_CACHE]
     for seed, path in found:
         layers = path.layers
         assert not path.unread, seed
@@ -257,7 +261,7 @@ def test_a_page_cache_is_named_only_where_it_can_be_what_limits() -> None:
 def test_of_requests_that_wait_below_it_a_guest_is_not_suspected() -> None:
     """A control group's limit, which `top` does not read, held 8 requests for 158 ms each above a disk at rest."""
     rested = 0
-    for seed, found in LOOKS:
+    for seed, found in looks():
         path, lines = found.path, told(found)[1]
         if path.layers is None or not any("this host's disk is not the limit" in line for line in lines):
             continue
