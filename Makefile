@@ -1,6 +1,6 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
-ALONE := tests/flows tests/guests tests/truth  # where tests marked `alone` lie: what is not collected takes no time
+marked = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)  # what is not collected takes no time
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
@@ -18,9 +18,9 @@ ready:
 
 test: ready  ## Everything: style, types, house rules, tests on real fio and QEMU
 	$(MAKE) --no-print-directory -j 4 --output-sync style contracts types load  # the generator's tests wait for timers, so types are free
-	$(VENV)/pytest -m 'first and not alone and not long' -n 2 --dist loadgroup  # they measure: beside others they miss by a few percent
+	$(VENV)/pytest -m 'first and not alone and not long' -n 2 --dist loadgroup $(call marked,first)  # they measure: beside others they miss by a few percent
 	$(MAKE) --no-print-directory together
-	$(VENV)/pytest -m 'alone and not long' $(ALONE)  # one at a time: of two, each is the other's disturbance
+	$(VENV)/pytest -m 'alone and not long' $(call marked,alone)  # one at a time: of two, each is the other's disturbance
 
 test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations, fresh faults and mutated files; before a release
 	$(VENV)/pytest -m long

@@ -2,6 +2,7 @@
 """The rules of the whole run are kept, and a run that breaks one fails."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,13 +63,15 @@ def test_durations_are_added_over_a_test_s_phases_and_sorted(tmp_path: Path) -> 
     assert (tmp_path / "durations.tsv").read_text() == "3.00\tslow\n0.10\tquick\n"
 
 
-def test_tests_that_run_alone_lie_where_make_test_looks_for_them() -> None:
+@pytest.mark.parametrize("mark", ["first", "alone"])
+def test_make_test_runs_all_that_runs_apart_and_collects_no_more(mark: str) -> None:
+    """It looks for files with the text of the mark, so no mark may come from elsewhere."""
     root = Path(__file__).parents[2]
-    places = next(line for line in (root / "Makefile").read_text().splitlines() if line.startswith("ALONE :="))
-    folders = [root / word for word in places.partition(":=")[2].partition("#")[0].split()]
-    marked = [path for path in (root / "tests").rglob("test_*.py") if "mark." + "alone" in path.read_text()]
+    planned = subprocess.run(["make", "-n", "test"], cwd=root, capture_output=True, text=True, check=True).stdout
+    (line,) = (line for line in planned.splitlines() if f"pytest -m '{mark} " in line)
+    marked = {path for path in (root / "tests").rglob("*.py") if "mark." + mark in path.read_text()}
     assert marked
-    assert [path for path in marked if not any(path.is_relative_to(folder) for folder in folders)] == []
+    assert {root / word for word in line.partition("#")[0].split() if word.startswith("tests/")} == marked
 
 
 def unexplained(source: str) -> list[str]:
