@@ -249,7 +249,6 @@ COMPOSED = {"checks", "_checks", "under_load", "look", "watch", "seen", "driver_
 
 PARTS = {
     "requested", "cpus_check", "_check", "_thread_check", "_backend_check", "_emulator_check", "_version_check",
-    "_bus_check",
 }  # fmt: skip
 """Each makes one check of a verifier, which has a lie of its own."""
 
