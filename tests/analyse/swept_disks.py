@@ -46,14 +46,19 @@ def measured(swept_study: Study, trial: Trial, noise: float) -> TrialRecord:
     )
 
 
-def run(plan: SweepPlan, *, seed: int, noise: float = 0.03, conditions: Sequence[str] = ()) -> tuple[LoadSweep, int]:
-    """Sweep the disk to the end; returns what is said of it and how many trials that took."""
+def recorded(plan: SweepPlan, *, seed: int, noise: float = 0.03, conditions: Sequence[str] = ()) -> StudyRecord:
+    """Sweep the disk to the end."""
     asked, done = study(plan, seed, conditions), tuple[TrialRecord, ...]()
     while True:
         done += tuple(measured(asked, trial, noise) for trial in asked.trials[len(done) :])
         record = StudyRecord(study=asked, facts="", finished=False, trials=done, attempts=done)
-        known = swept(record)
-        step = next_step(known, record)
+        step = next_step(swept(record), record)
         if step is None:
-            return known, len(done)
+            return record
         asked = step
+
+
+def run(plan: SweepPlan, *, seed: int, noise: float = 0.03, conditions: Sequence[str] = ()) -> tuple[LoadSweep, int]:
+    """Sweep the disk to the end; returns what is said of it and how many trials that took."""
+    record = recorded(plan, seed=seed, noise=noise, conditions=conditions)
+    return swept(record), len(record.trials)

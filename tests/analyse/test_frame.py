@@ -72,6 +72,25 @@ def test_the_cpu_of_an_io_is_that_of_the_threads_which_serve_its_disk() -> None:
     assert disk(found, "sql1:vdb").cpu_per_io_ns is None, "a disk without I/Os has no CPU time for each"
 
 
+def test_the_cpu_of_an_io_is_over_all_that_its_threads_serve() -> None:
+    """Two disks on one IOThread, of which one has another thread besides: the first one's I/Os were left out."""
+    both = replace(live(2).vms[0].disks[0], threads=("IO iothread1", "IO iothread2"))
+
+    def at(second: int) -> LiveSample:
+        found = live(second)
+        vm = found.vms[0]
+        other = replace(vm.disks[1], threads=("IO iothread1",))
+        counts = dict(found.counts["sql1"])
+        counts["vdb"] = replace(counts["vda"], reads=2 * counts["vda"].reads)
+        own = replace(vm, disks=(both, other))
+        return replace(found, vms=(own, *found.vms[1:]), counts={**found.counts, "sql1": counts})
+
+    found = between(at(2), at(4))
+    vda, vdb = disk(found, "sql1:vda"), disk(found, "sql1:vdb")
+    served = vda.path.iops + vdb.path.iops
+    assert vda.cpu_per_io_ns == vdb.cpu_per_io_ns == pytest.approx(0.2 / served * 1e9)
+
+
 def test_a_vm_is_the_sum_of_its_disks_and_threads() -> None:
     found = between(live(2), live(4))
     sql1 = found.vms[0]

@@ -23,6 +23,7 @@ from virtune.analyse.stats.paired import (
     sign_test,
 )
 from virtune.model.metric import BY_ID, Metric
+from virtune.model.reason import Reason
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 IOPS, P99 = BY_ID["iops"], BY_ID["latency.p99"]
@@ -99,6 +100,8 @@ def test_arms_that_counted_alike_in_every_round_are_alike_as_far_as_a_count_tell
     assert {each.verdict for each in found} == {verdict}
     if verdict is Verdict.SAME:
         assert all(each.ratio is not None and each.ratio.low < 1 < each.ratio.high for each in found)
+    else:
+        assert {each.reason for each in found} == {Reason.NO_NOISE}, "more rounds tell no more"
 
 
 def test_lower_is_better_for_latency() -> None:

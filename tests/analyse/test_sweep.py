@@ -10,9 +10,9 @@ from statistics import fmean
 
 import pytest
 from scipy.stats import ttest_ind
-from tests.analyse.swept_disks import DEPTH, TAIL, run, study
+from tests.analyse.swept_disks import DEPTH, TAIL, recorded, run, study
 
-from virtune.analyse.study.offered_load import knee_of, load_point, most_of, saturation_of
+from virtune.analyse.study.offered_load import knee_of, load_point, most_of, saturation_of, swept
 from virtune.bench.simulated import CAPACITY_IOPS, open_loop_ns
 from virtune.model.errors import PlanError
 from virtune.model.measurement import Measurement
@@ -119,23 +119,41 @@ def test_a_load_that_is_asked_for_is_judged_as_the_known_disk_has_it(limit: str)
 
 
 @pytest.mark.parametrize(
-    ("limit", "loads", "rounds", "asked", "outcome"),
+    ("limit", "loads", "rounds", "asked", "outcome", "tells"),
     [
-        ("", ("10%", "20%"), 3, 0.15, Outcome.HELD),  # never saturated: what was met is carried
-        ("", ("10%", "20%"), 3, 0.5, Outcome.UNDECIDED),  # no load says what lies beyond
-        ("", ("10%", "20%"), 1, 0.15, Outcome.UNDECIDED),  # single trials show nothing
-        ("latency.p99<=1s", ("10%", "20%"), 3, 0.15, Outcome.HELD),  # the limit is kept at every load
-        ("latency.p99<=1s", ("10%", "20%"), 3, 0.5, Outcome.UNDECIDED),
-        ("latency.p99<=1us", (), 3, 0.5, Outcome.BREACHED),  # it is broken at every load
-        ("latency.p99<=1us", (), 3, 0.0001, Outcome.UNDECIDED),  # below the least load that ran
+        ("", ("10%", "20%"), 3, 0.15, Outcome.HELD, ""),  # never saturated: what was met is carried
+        ("", ("10%", "20%"), 3, 0.5, Outcome.UNDECIDED, "a greater one among --loads tells"),
+        ("", ("10%", "20%"), 1, 0.15, Outcome.UNDECIDED, "more --rounds tell"),  # single trials show nothing
+        ("latency.p99<=1s", ("10%", "20%"), 3, 0.15, Outcome.HELD, ""),  # the limit is kept at every load
+        ("latency.p99<=1s", ("10%", "20%"), 3, 0.5, Outcome.UNDECIDED, "a greater one among --loads tells"),
+        ("latency.p99<=1us", (), 3, 0.5, Outcome.BREACHED, ""),  # it is broken at every load
+        ("latency.p99<=1us", (), 3, 0.0001, Outcome.UNDECIDED, "a smaller one among --loads tells"),
     ],
 )
 def test_an_asked_load_is_judged_by_loads_that_ran(
-    limit: str, loads: tuple[str, ...], rounds: int, asked: float, outcome: Outcome
+    limit: str, loads: tuple[str, ...], rounds: int, asked: float, outcome: Outcome, tells: str
 ) -> None:
     plan = SweepPlan(limit=parse_limit(limit) if limit else None, loads=loads, rounds=rounds)
     (found,) = run(plan, seed=1, conditions=[f"iops < {asked * CAPACITY_IOPS:.0f}"])[0].rulings
     assert found.outcome is outcome, found.text
+    assert found.text.endswith(tells)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_loads_that_were_met_are_carried_however_few_trials_tell_of_those_beyond(kept: int) -> None:
+    """Of a disk of which each load beyond saturation had one trial, no load was said to be carried."""
+    words = [f"iops < {CAPACITY_IOPS / 2:.0f}", f"iops < {2 * CAPACITY_IOPS:.0f}"]
+    record = recorded(SweepPlan(), seed=1, conditions=words)
+    beyond = {one.workload for one in swept(record).points if not one.met}
+    seen = Counter[str]()
+    trials = []
+    for one in record.trials:
+        seen[one.trial.workload] += 1
+        if one.trial.workload not in beyond or seen[one.trial.workload] <= kept:
+            trials.append(one)
+    half, double = swept(replace(record, trials=tuple(trials), attempts=tuple(trials))).rulings
+    assert half.outcome is Outcome.HELD, half.text
+    assert double.outcome is (Outcome.BREACHED if kept > 1 else Outcome.UNDECIDED), double.text
 
 
 def test_a_noisy_disk_gives_a_wide_interval_and_ends() -> None:

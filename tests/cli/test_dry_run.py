@@ -28,6 +28,25 @@ def test_what_would_be_measured_is_said_and_nothing_is(user: User, verb: str) ->
     assert {path: path.stat().st_mtime_ns for path in user.scratch.rglob("*")} == before
 
 
+def test_what_cannot_be_verified_is_said_before_it_is_measured(user: User) -> None:
+    """It was said after 90 s, to somebody who wanted to know which cache mode to take."""
+    words = (
+        "compare",
+        "--vary",
+        "disk.cache=none,writethrough",
+        "--rounds",
+        "1",
+        "--seconds",
+        "50ms",
+        "--span",
+        "16M",
+    )
+    dry = " ".join(user.run(*words, "--dry-run").stdout.split())
+    assert "warning: disk.cache of cache=writethrough cannot be verified on rig=storage-daemon" in dry
+    progress = user.run(*words).stderr
+    assert 0 < progress.index("cannot be verified on rig=storage-daemon") < progress.index("round 1 of")
+
+
 def test_what_would_be_refused_is_refused(user: User, tmp_path: Path) -> None:
     image = tmp_path / "theirs.raw"
     image.write_bytes(bytes(2**24))

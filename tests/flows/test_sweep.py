@@ -76,8 +76,10 @@ def test_the_first_line_and_the_exit_code_say_whether_an_asked_load_is_carried(
     share: float, status: int, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, condition = tmp_path / "store.sqlite", f"iops < {share * CAPACITY_IOPS:.0f}"
-    text = swept(capsys, store, "--rounds", "2", "--fail-if", condition, status=status)
+    page = tmp_path / "page.html"
+    text = swept(capsys, store, "--rounds", "2", "--fail-if", condition, "--report", str(page), status=status)
     assert text.startswith(word)
+    assert f"<h1>{word}" in page.read_text()
     assert condition in text
     (told,) = json.loads(called(capsys, store, "show", "last", "--json"))["conditions"]
     assert told["outcome"] == {0: "held", 4: "breached", 5: "undecided"}[status]

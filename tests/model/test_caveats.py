@@ -8,6 +8,7 @@ import pytest
 
 from virtune.cli import run
 from virtune.cli.common.progress import CarriedStudy, EstimatedError
+from virtune.model.evidence import compared_unseen
 from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_from_text, base_stack
 
@@ -85,3 +86,29 @@ def test_it_is_said_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureF
     said = capsys.readouterr().err
     assert "warning: the arms differ in vCPUs, which none asks for: count=1: " in said
     assert "guests of count=1 with " in said
+
+
+@pytest.mark.parametrize("rig", ["storage-daemon", "vhost-user", "qemu"])
+@pytest.mark.parametrize(("values", "hidden"), [(("none", "writethrough"), ["1"]), (("writeback", "none"), []),
+                                               (("directsync", "none", "writethrough"), ["0", "2"]),
+                                               (("writethrough", "writethrough"), [])])  # fmt: skip
+def test_what_is_compared_and_cannot_be_verified_is_known_beforehand(
+    rig: str, values: tuple[str, ...], hidden: list[str]
+) -> None:
+    stack, settings = base_stack([f"rig={rig}"])
+    arms = [arm_from_text(f"{at}:disk.cache={value}", stack, settings=settings) for at, value in enumerate(values)]
+    said = [*compared_unseen(arms)]
+    if rig == "qemu" or not hidden:
+        assert said == [], "a guest's disk tells whether it has a write cache"
+    else:
+        (text,) = said
+        assert f"disk.cache of {', '.join(hidden)} cannot be verified on rig=storage-daemon" in text
+        assert text.endswith("--rig qemu")
+
+
+def test_what_no_rig_shows_names_none_and_few_arms() -> None:
+    stack, settings = base_stack(["rig=qemu"])
+    texts = [f"{at}:disk.discard={'unmap' if at else 'ignore'}" for at in range(8)]
+    (text,) = compared_unseen([arm_from_text(one, stack, settings=settings) for one in texts])
+    assert "disk.discard of 1, 2, 3, 4 and 3 more cannot be verified" in text
+    assert "--rig" not in text

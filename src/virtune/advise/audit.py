@@ -56,8 +56,7 @@ class Consequences:
         """
         domain = self._domain
         if domain.language != "libvirt":
-            at_once = domain.language in ("proxmox", "qemu") and change.knob in LIMIT_KNOBS  # by `qm set`, by QMP
-            return Change.LIVE if at_once else Change.POWEROFF
+            return Change.LIVE if domain.language == "proxmox" and change.knob in LIMIT_KNOBS else Change.POWEROFF
         if change.knob == "iothread.count":
             return Change.LIVE if int(change.value or "0") >= len(domain.threads) else Change.POWEROFF
         if change.knob in LIVE_KNOBS:

@@ -14,7 +14,7 @@ from virtune.model.knob import Knob
 from virtune.model.knobs import BY_ID, TURNED
 from virtune.model.measurement import Measurement
 from virtune.model.remark import UNVERIFIED, Remark
-from virtune.model.rig import QEMU
+from virtune.model.rig import QEMU, Rig
 from virtune.model.stack import Stack, setting_of
 from virtune.model.study import Arm, Study, Trial
 from virtune.model.text import setting_text
@@ -300,18 +300,23 @@ def compared_unseen(arms: Sequence[Arm]) -> Iterator[str]:
     """Yield a sentence on each setting in which arms differ and that a rig of theirs cannot verify: known beforehand,
     with what verifies it.
     """
-    hidden: dict[tuple[str, str], list[Arm]] = {}
+    hidden: dict[tuple[str, str, Rig], list[Arm]] = {}
     for arm in arms:
-        for each in not_shown(arm.stack).items():
-            hidden.setdefault(each, []).append(arm)
-    for (name, why), those in hidden.items():
+        for name, why in not_shown(arm.stack).items():
+            hidden.setdefault((name, why, arm.stack.rig), []).append(arm)
+    for (name, why, rig), those in hidden.items():
         knob = BY_ID[name]
         values = [str(setting_of(arm.stack, knob)) for arm in those]
         if len({str(setting_of(arm.stack, knob)) for arm in arms}) > 1:
             seen = name in QEMU.applies and all(QEMU.why_unseen(name, value) is None for value in values)
-            of = ", ".join(arm.name for arm in those)
+            more = f" and {len(those) - _NAMED} more" if len(those) > _NAMED else ""
+            of = f"{', '.join(arm.name for arm in those[:_NAMED])}{more}"
             how = "; in a VM that virtune starts it is read back: --rig qemu" if seen else ""
-            yield f"{name} of {of} cannot be verified on rig={those[0].stack.rig}: {why}{how}"
+            yield f"{name} of {of} cannot be verified on rig={rig}: {why}{how}"
+
+
+_NAMED = 4
+"""The most arms that a sentence names."""
 
 
 def not_shown_checks(stack: Stack, checks: Sequence[Check]) -> tuple[Check, ...]:

@@ -350,10 +350,12 @@ def _usable(baseline: Sequence[float], candidate: Sequence[float]) -> list[tuple
 
 def _one_more(family: Family, pairs: Sequence[tuple[float, float]]) -> float | None:
     """Return as ln of a ratio how far two arms may lie apart of which each round counted as many I/Os, as those do
-    that a limit of the disk holds back: a count tells no more than to one I/O. None for any others.
+    that a limit of the disk holds back: a count tells no more than to one I/O. None for any others, and where one
+    I/O is more than the margin.
     """
     alike = family.metric.unit == "1/s" and family.trial_seconds and all(base == other for base, other in pairs)
-    return math.log1p(2 / (min(pairs)[0] * family.trial_seconds)) if alike and pairs else None
+    step = math.log1p(2 / (min(pairs)[0] * family.trial_seconds)) if alike and pairs else 0.0
+    return step if 0 < step < math.log1p(family.margin) else None
 
 
 def _judge(

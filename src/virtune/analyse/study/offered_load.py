@@ -16,7 +16,7 @@ of the sweep's own time: how far a disk differs at another is not in it.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import fmean, median
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
@@ -410,21 +410,28 @@ def _ruled(
     value, words = condition.value or 0.0, f"{plan.limit.text} holds" if plan.limit else "it is carried"
     at_least = f"{words} at {format_count(low)} IOPS" if low else f"no load is shown at which {words}"
     at_most = "" if high is None else f"not above {format_count(high)} IOPS"
-    if high is not None and high < value:
-        return LoadRuling(condition=condition, outcome=Outcome.BREACHED, text=f"{words} {at_most}")
-    if low >= value:
+    beyond = high is not None and high < value
+    if low >= value and not beyond:
         return LoadRuling(condition=condition, outcome=Outcome.HELD, text=at_least)
-    told = f"{at_least}{f', and {at_most}' if at_most else ''}; more --rounds tell"
+    if beyond and low < value:
+        return LoadRuling(condition=condition, outcome=Outcome.BREACHED, text=f"{words} {at_most}")
+    tells = "more --rounds tell"
+    if points and points[-1].met and value > points[-1].offered:
+        tells = "a greater one among --loads tells"
+    elif points and value < points[0].offered:
+        tells = "a smaller one among --loads tells"
+    told = f"{at_least}{f', and {at_most}' if at_most else ''}; {tells}"
     return LoadRuling(condition=condition, outcome=Outcome.UNDECIDED, text=told)
 
 
 def _bounds(points: Sequence[LoadPoint], plan: SweepPlan, found: LoadEstimate | None) -> tuple[float, float | None]:
     """Return the greatest load that is shown to be fine, 0 for none, and the least that is shown not to be."""
+    if plan.limit is None:
+        below = takewhile(lambda one: not is_saturated(one), points)
+        met = max((one.offered for one in below if one.met and len(one.achieved) >= TRIALS_MIN), default=0.0)
+        return (met, None) if found is None else (met if found.low is None else found.low, found.high)
     if found is not None:
         return found.low or 0.0, found.high
-    if plan.limit is None:
-        several = (one.offered for one in points if one.met and len(one.achieved) >= TRIALS_MIN)
-        return max(several, default=0.0), None
     sure = [(_shown(points, one), one.offered) for one in points]
     broken = min((load for shown, load in sure if shown > 0), default=None)
     kept = (load for shown, load in sure if shown < 0 and (broken is None or load < broken))

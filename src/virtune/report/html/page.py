@@ -390,9 +390,11 @@ def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportP
     columns, rows = sweep.curve(known, result)
     loads = Table(columns, rows, caption="loads; < less was done than offered")
     first, *more = sweep.answer_lines(known)
+    worst = results.passed_line(known.rulings)
+    passed = "" if worst is None else f"{worst.plain}; "
     return replace(
         page,
-        finding=VerdictLine(f"{known.study.arms[0].name}, {known.study.workloads[0].name}: {first}"),
+        finding=VerdictLine(f"{passed}{known.study.arms[0].name}, {known.study.workloads[0].name}: {first}"),
         question=f"How much load does {known.study.arms[0].name} carry?",
         verdicts=tuple(map(VerdictLine, (first, *more))),
         tables=(loads, *page.tables),

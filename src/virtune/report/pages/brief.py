@@ -158,8 +158,8 @@ def _not_compared(result: Result) -> str:
         arms = [*dict.fromkeys(one.candidate for one in sorted(found, key=_effect, reverse=True))]
         if study.pairs == "baseline" and len(arms) > 1:
             sides = shlex.join(f"{study.id}:{name}" for name in arms[:2])
-            how = f"`virtune compare {sides}` does" if study.id and not study.imported else "`--pairs all` does"
-            return f"{names_text(arms, NAMES)}: not compared with one another ({how})"
+            these = f"; by these rounds `virtune compare {sides}` does" if study.id and not study.imported else ""
+            return f"{names_text(arms, NAMES)}: not compared with one another (`--pairs all` does{these})"
     return ""
 
 

@@ -216,8 +216,11 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     """Say what deciding the rest would take; a study whose rounds were fixed cannot go on."""
     if not result.study.sequential or basis.seconds_left == 0 or basis.noise is None:
         return
+    open_ones = (one for one in result.verdicts if one.verdict is Verdict.UNDECIDED)
+    reasons = {one.reason for one in open_ones if one.workload == basis.workload}
     if basis.seconds_left is None:
-        yield "more rounds will not decide the rest at this noise"
+        few = "too few rounds count: a longer --budget, or a quieter host, decides"
+        yield few if reasons == {Reason.TOO_FEW} else "more rounds will not decide the rest at this noise"
     elif basis.seconds_left > NOISY_SECONDS:
         vary = f"differences of {basis.workload} vary by {share_text(basis.noise)} from round to round"
         yield f"{vary}: deciding the rest would take more than an hour{_of_the_host(result.study)}"
