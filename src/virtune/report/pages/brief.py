@@ -157,8 +157,8 @@ def _not_compared(result: Result) -> str:
         found = (one for one in result.verdicts if one.verdict is verdict and one.metric == study.metric)
         arms = [*dict.fromkeys(one.candidate for one in sorted(found, key=_effect, reverse=True))]
         if study.pairs == "baseline" and len(arms) > 1:
-            sides = shlex.join(f"{study.id}:{name}" for name in arms[:2])
-            these = f"; by these rounds `virtune compare {sides}` does" if study.id and not study.imported else ""
+            command = shlex.join(("virtune", "compare", *(f"{study.id}:{name}" for name in arms[:2])))
+            these = f"; by these rounds `{command}` does" if study.id and not study.imported else ""
             return f"{names_text(arms, NAMES)}: not compared with one another (`--pairs all` does{these})"
     return ""
 
