@@ -26,6 +26,7 @@ SCHEMAS = (
     "fleet-inventory",
     "fleet-probe",
     "fleet-report",
+    "fleet-tune",
     "knobs",
     "list",
     "plan",

@@ -40,6 +40,7 @@ DOCUMENTS: Mapping[str, tuple[str, Any]] = {
     "fleet-probe": ("The probe of many hosts", fleet.FleetProbeDocument),
     "fleet-report": ("The report of a fleet", fleet.FleetReportDocument),
     "fleet-run": ("A study on many hosts", fleet.FleetRunDocument),
+    "fleet-tune": ("A search over many hosts", fleet.FleetTuneDocument),
     "knobs": ("Knobs of the I/O path", knobs.KnobsDocument),
     "list": ("The studies in a store", listing.ListDocument),
     "probe": ("The facts of a host", host.ProbeDocument),

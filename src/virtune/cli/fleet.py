@@ -20,6 +20,7 @@ VERBS = {
     "report": "run",
     "run": "run",
     "status": "run",
+    "tune": "tune",
     "undo": "apply",
 }
 """The module of each verb below `fleet_verbs`."""

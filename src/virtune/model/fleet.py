@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Annotated, Generic, TypeVar
 
 from virtune.model.finding import Audited, Unread
+from virtune.model.metric import BY_ID
 from virtune.model.study import Study
+from virtune.model.tuning import Recommendation, Standing
 from virtune.model.verdict import Comparison, Interval, Verdict
 
 Said = TypeVar("Said")
@@ -222,6 +224,20 @@ class FleetEffect:
     points: tuple[FunnelPoint, ...]
     group: tuple[str, ...] = ()
 
+    def settled(self, margin: float, *, higher: bool) -> Verdict:
+        """Say what all hosts together show: by their mean of POOLED_MIN hosts and more, else by what each shows."""
+        if self.pooled is None or len(self.estimates) < POOLED_MIN:
+            found = {verdict for _, verdict in self.verdicts}
+            return found.pop() if len(found) == 1 else Verdict.UNDECIDED
+        low, high = (self.pooled.low, self.pooled.high) if higher else (-self.pooled.high, -self.pooled.low)
+        if low > 0 or high < 0:
+            return Verdict.BETTER if low > 0 else Verdict.WORSE
+        return Verdict.SAME if high <= math.log1p(margin) else Verdict.UNDECIDED
+
+
+POOLED_MIN = 5
+"""From so many hosts on the mean over them is what is said; of fewer its interval tells little."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLevel:
@@ -314,8 +330,9 @@ class TaskProgress:
     """How far a task is, as its host says it.
 
     `left_seconds` is the expected time to its end; `code` the exit code of what ran; `said` its last sentence where
-    it failed and `hint` the next thing to do then; `verdict` the verdicts so far, in words. `loads` names the
-    storage outside of the host that a study that was only planned would load.
+    it failed and `hint` the next thing to do then; `verdict` the verdicts so far, in words. Of a study that was only
+    planned `loads` names the storage outside of the host that it would load, and `arms` the configurations of a
+    search with their settings, the baseline first.
     """
 
     state: TaskState
@@ -328,6 +345,7 @@ class TaskProgress:
     said: str = ""
     hint: str = ""
     loads: tuple[str, ...] = ()
+    arms: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +353,8 @@ class FleetTask:
     """One study on one host. `name` is unique on every host; `part` counts what runs one after the other.
 
     `expected_seconds` is how long the host said beforehand that it takes; None where that is unknown. `loads` names
-    the storage outside of the host that it loads, as the host said.
+    the storage outside of the host that it loads, as the host said. `words` are those of this study alone, in a
+    search; empty where they are the run's.
     """
 
     name: str
@@ -343,6 +362,38 @@ class FleetTask:
     part: int
     expected_seconds: float | None = None
     loads: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSearch:
+    """One search over many hosts: what races, on which hosts, and on which the winner is confirmed.
+
+    `arms` are the configurations that all hosts can run, the baseline first, with their settings; `left_out` those
+    that some cannot, with these hosts. `options` are the words that every study of it has. `margin` is a share, and
+    `metric` is what is to be made better. Without `confirming` the winner is confirmed on the hosts that raced.
+    `hosts` has one task of each host, of which those of the turns are made.
+    """
+
+    hosts: tuple[FleetTask, ...]
+    arms: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    left_out: tuple[tuple[str, tuple[str, ...]], ...]
+    metric: str
+    margin: float
+    options: tuple[str, ...]
+    racing: tuple[str, ...]
+    confirming: tuple[str, ...]
+    confirm_rounds: int
+
+    @property
+    def baseline(self) -> str:
+        """The name of the arm that is there now."""
+        return self.arms[0][0]
+
+    @property
+    def higher(self) -> bool:
+        """Whether more of the metric is better."""
+        return BY_ID[self.metric].better == "higher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +401,7 @@ class FleetRun:
     """A study on many hosts: the words of its verb, its tasks in their order, and how they are shared out.
 
     Of hosts with one value of the label `shares` only one is measured at a time. `reference` is the host that is
-    measured again in every other part.
+    measured again in every other part. With a `search` tasks are added to it, turn after turn: a part is a turn.
     """
 
     name: str
@@ -361,6 +412,68 @@ class FleetRun:
     shares: str
     reference: str = ""
     virtune: str = "virtune"
+    search: FleetSearch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BetterThere:
+    """A host on which another arm is better than the winner by more than the margin: other / winner."""
+
+    host: str
+    arm: str
+    ratio: Interval
+
+
+class FleetPhase(StrEnum):
+    """What a search over hosts does next."""
+
+    RACE = "race"
+    CONFIRM = "confirm"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetTuning:
+    """The findings of a search over many hosts, so far: the race after `turns`, and the winner on fresh data.
+
+    `of_their_kind`: the race speaks of hosts of this kind, and not only of those that raced. `more_hosts_only`: no
+    number of rounds on these hosts would tell more. `hosts` are those whose rounds count. `confirmed` is the winner
+    against the baseline by workload; empty before it was confirmed, and where the baseline itself won. Figures of
+    guests that were `emulated` recommend nothing.
+    """
+
+    run: FleetRun
+    search: FleetSearch
+    phase: FleetPhase
+    turns: int
+    hosts: tuple[str, ...]
+    standing: Standing
+    of_their_kind: bool
+    more_hosts_only: bool
+    confirmed: tuple[FleetEffect, ...] = ()
+    better_there: tuple[BetterThere, ...] = ()
+    simulated: bool = False
+    emulated: bool = False
+
+    @property
+    def winner(self) -> str | None:
+        """The arm that leads, None before any value."""
+        return self.standing.leader
+
+    @property
+    def recommendation(self) -> Recommendation:
+        """Change where the winner is better than the baseline on fresh data under every workload, keep where it is so
+        under none: on the mean over hosts where there are POOLED_MIN, else on each of them.
+        """
+        if self.winner is None or self.phase is not FleetPhase.OVER or self.emulated:
+            return Recommendation.UNDECIDED
+        if self.winner == self.search.baseline:
+            return Recommendation.KEEP
+        found = [one.settled(self.search.margin, higher=self.search.higher) for one in self.confirmed]
+        if found and all(one is Verdict.BETTER for one in found):
+            return Recommendation.CHANGE
+        none = found and all(one in (Verdict.SAME, Verdict.WORSE) for one in found)
+        return Recommendation.KEEP if none else Recommendation.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

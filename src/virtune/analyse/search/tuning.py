@@ -116,6 +116,13 @@ class Race:
 
     def add(self, block: Mapping[str, float]) -> None:
         """Add a finished block: ln values by arm, higher is better; NaN where a slice gave no value."""
+        self._take(block)
+        if len(self._rows) >= self._look:
+            since = len(self._rows) - self._begin
+            self._look = self._begin + max(since + 1, math.ceil(since * self._rules.growth))
+            self._judge()
+
+    def _take(self, block: Mapping[str, float]) -> None:
         if self._rows and any(not self._asked[arm] for arm in block):
             # arms that join are judged as soon as the first ones were
             self._begin, self._look = len(self._rows), len(self._rows) + self._rules.blocks_min
@@ -124,10 +131,6 @@ class Race:
             self._asked[arm] += 1
         values = (block.get(arm, math.nan) for arm in self._arms)
         self._rows.append([value if abs(value) <= LN_MAX else math.nan for value in values])
-        if len(self._rows) >= self._look:
-            since = len(self._rows) - self._begin
-            self._look = self._begin + max(since + 1, math.ceil(since * self._rules.growth))
-            self._judge()
 
     @property
     def standing(self) -> Standing:

@@ -107,7 +107,7 @@ def contrasts(
     mean, own = np.nanmean(weighed, axis=0), np.nanvar(weighed, axis=0, ddof=1)
     taking_part = {arm for pair, good in zip(pairs, known, strict=True) if good for arm in pair}
     arms = len(taking_part if units is None else {units[arm] for arm in taking_part})
-    variance, df = moderated(own, blocks[known] - 1.0, arms=arms, lent=_lent)
+    variance, df = moderated(own, blocks[known] - 1.0, arms=arms, lent=lent_by)
     lag1 = _lag1(weighed, arms=arms, doubt=doubt)
     for place, index in enumerate(np.flatnonzero(known)):
         n = int(blocks[index])
@@ -133,7 +133,7 @@ def blocks_for(reach: float, *, sd: float, alpha: float, arms: int = 2) -> int |
 
     def reached(n: int) -> bool:
         own = n - 1.0
-        return quantile(n, own + _lent(own, arms), alpha) * sd / math.sqrt(n) <= reach
+        return quantile(n, own + lent_by(own, arms), alpha) * sd / math.sqrt(n) <= reach
 
     high = 2
     while not reached(high):
@@ -165,7 +165,7 @@ def blocks_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int 
 def _chance_to_decide(found: Contrast, blocks: int, *, reach: float, alpha: float, arms: int) -> float:
     """Return the probability that a pair is decided after so many blocks."""
     own = blocks - 1.0
-    radius = quantile(blocks, own + _lent(own, arms), alpha) * _sd_after(found, blocks, arms) / math.sqrt(blocks)
+    radius = quantile(blocks, own + lent_by(own, arms), alpha) * _sd_after(found, blocks, arms) / math.sqrt(blocks)
     spread = _sd_after(found, math.inf, arms) * math.sqrt(1 / found.blocks - 1 / blocks)
     return chance_outside(NormalDist(found.mean, spread), radius, inner=reach - radius)
 
@@ -202,7 +202,7 @@ def no_interval(count: int, units: str) -> Why:
     return Why(reason=Reason.NO_INTERVAL, text=f"{count} {units} are too few for an interval")
 
 
-def _lent(own: float, arms: int) -> float:
+def lent_by(own: float, arms: int) -> float:
     """The degrees of freedom taken from other pairs: at most twice a pair's own plus four, so that its own noise
     dominates.
     """

@@ -104,7 +104,9 @@ def _estimated(words: Sequence[str]) -> "TaskProgress":
 
     def planned(study: Study, seconds: float | None) -> None:
         loads = backends_of(study.target or seen_at(study.scratch))
-        told.append(TaskProgress(state=TaskState.WAITING, left_seconds=seconds, loads=loads))
+        arms = study.arms[: fleet_here.ARMS_MAX + 1] if study.search else ()
+        named = tuple((one.name, one.settings) for one in arms)
+        told.append(TaskProgress(state=TaskState.WAITING, left_seconds=seconds, loads=loads, arms=named))
         raise EstimatedError("only how long it takes was asked")
 
     out, err = Kept(None), Kept(None)

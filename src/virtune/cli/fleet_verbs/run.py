@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import Command, SecondsType, StoreType, in_data, json_option
+from virtune.cli.common.options import Command, SecondsType, StoreType, adding, in_data, json_option
 from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress, tell
 from virtune.model.errors import Interrupted, UsageError
 
@@ -142,6 +142,21 @@ def report(
 
 Found = dict[str, "TaskProgress"]
 
+begin_options = adding(
+    click.option("--shares", default="shares", show_default=True, metavar="LABEL",
+                 help="Hosts with one value of this label share a back end and are never measured at once. NFS, Ceph,"
+                      " iSCSI, FC, NVMe over a network and shared disks are seen without it."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hosts' random order."),
+    click.option("--patience", type=SecondsType(), default=600.0, metavar="TIME",
+                 help="How long a lost or stuck host is waited for; its study goes on.  [default: 10m]"),
+    click.option("--stuck", type=click.Choice(["wait", "stop"]), default="wait", show_default=True,
+                 help="What becomes of a study in which nothing happens any more."),
+    click.option("--again", default=None, metavar="RUN", help="Go on with a run: what still runs is found again."),
+    folder_option("--into", "Where the studies are kept"),
+    fleet_store_option,
+)  # fmt: skip
+"""The options of what runs studies on many hosts."""
+
 
 @click.command(name="run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="VERB [OPTION]...", nargs=-1, type=click.UNPROCESSED)
@@ -150,17 +165,7 @@ Found = dict[str, "TaskProgress"]
               help="Measure so many hosts, then the reference host, then the next.  [default: all]")  # fmt: skip
 @click.option("--reference", default="", metavar="HOST",
               help="Measure this host before, between and after batches, to see what changed meanwhile.")  # fmt: skip
-@click.option("--shares", default="shares", show_default=True, metavar="LABEL",
-              help="Hosts with one value of this label share a back end and are never measured at once. NFS, Ceph,"
-                   " iSCSI, FC, NVMe over a network and shared disks are seen without it.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hosts' random order.")
-@click.option("--patience", type=SecondsType(), default=600.0, metavar="TIME",
-              help="How long a lost or stuck host is waited for; its study goes on.  [default: 10m]")  # fmt: skip
-@click.option("--stuck", type=click.Choice(["wait", "stop"]), default="wait", show_default=True,
-              help="What becomes of a study in which nothing happens any more.")  # fmt: skip
-@click.option("--again", default=None, metavar="RUN", help="Go on with a run: what still runs is found again.")
-@folder_option("--into", "Where the studies are kept")
-@fleet_store_option
+@begin_options
 @access_options
 @json_option
 def run(
@@ -186,22 +191,22 @@ def run(
     virtune fleet run --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.results import drift_of
-    from virtune.flows.fleet.run import RUNS, Carrying, left_seconds, meet, run_fleet, sharing
+    from virtune.flows.fleet.run import Carrying, left_seconds, meet, run_fleet, sharing
     from virtune.model.fleet import TaskState
     from virtune.report.pages.fleet import planned_line
 
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
-    run_ = _planned(words, asked) if again is None else RUNS.find(again)
+    run_ = _planned(words, asked) if again is None else _found(again)
     found, place, stop = Found(), fleet_place(folder, store), stuck == "stop"
-    carrying = Carrying(access=_access(run_, asked), place=place, patience_seconds=patience, stop_stuck=stop)
+    carrying = Carrying(access=access_for(run_, asked), place=place, patience_seconds=patience, stop_stuck=stop)
     try:
         run_ = (met := meet(run_, carrying.access)).run
         click.echo(planned_line(run_, left_seconds(run_, met.refused_tasks), sharing(run_)), err=True)
-        with _shown(run_, found, quiet=asked["quiet"] or as_json) as say:
+        with shown(lambda: run_, found, quiet=asked["quiet"] or as_json) as say:
             found |= run_fleet(met, carrying, say=say)
     except KeyboardInterrupt:
-        raise _interrupted(run_) from None
+        raise interrupted(run_, "run") from None
     drift = drift_of(run_, found, place)
     if as_json:
         from virtune.report.json.fleet import run_document
@@ -214,10 +219,22 @@ def run(
     return 0 if all(one.state is TaskState.FINISHED for one in found.values()) else FAILED
 
 
-def _interrupted(run_: "FleetRun") -> Interrupted:
+def _found(again: str) -> "FleetRun":
+    from virtune.flows.fleet.run import RUNS
+
+    found = RUNS.find(again)
+    if found.search is not None:
+        raise UsageError(
+            f"{found.name} is a search", hint=f"`virtune fleet tune --again {found.name}` goes on with it"
+        )
+    return found
+
+
+def interrupted(run_: "FleetRun", verb: str) -> Interrupted:
+    """Return what is said of a run that was interrupted here, and which verb goes on with it."""
     from virtune.flows.fleet.run import OpenTasks
 
-    noted, again = OpenTasks(run_), f"`virtune fleet run --again {run_.name}`"
+    noted, again = OpenTasks(run_), f"`virtune fleet {verb} --again {run_.name}`"
     if any(task in noted for task in run_.tasks):
         hint = f"{again} waits for them, `fleet status {run_.name} --stop` ends them"
         return Interrupted("interrupted: the studies that began go on on their hosts", hint=hint)
@@ -226,7 +243,7 @@ def _interrupted(run_: "FleetRun") -> Interrupted:
     return Interrupted(f"interrupted: {said}", hint=f"{again} {'goes on' if begun else 'begins them'}")
 
 
-def _access(run_: "FleetRun", asked: dict[str, Any]) -> "FleetAccess":
+def access_for(run_: "FleetRun", asked: dict[str, Any]) -> "FleetAccess":
     """Return how the hosts of a run are asked: by the virtune that began it, unless another is named."""
     named = asked["virtune"] if asked["virtune"] != "virtune" else run_.virtune
     return access_of({**asked, "virtune": named})
@@ -268,8 +285,8 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
 
     run_, found = RUNS.find(name), Found()
     live = watch is not None and not as_json and sys.stdout.isatty()
-    with _table(run_, found, stderr=False) if live else contextlib.nullcontext():
-        for states in _states(run_, _access(run_, asked), watch, stop=stop):
+    with _table(lambda: run_, found, stderr=False) if live else contextlib.nullcontext():
+        for states in _states(run_, access_for(run_, asked), watch, stop=stop):
             found |= states
             if as_json:
                 click.echo(json.dumps(run_document(run_, found), indent=2))
@@ -294,7 +311,9 @@ def _states(
 
 
 @contextlib.contextmanager
-def _shown(run_: "FleetRun", found: Found, *, quiet: bool) -> "Iterator[Callable[[FleetTask, TaskProgress], None]]":
+def shown(
+    run_of: "Callable[[], FleetRun]", found: Found, *, quiet: bool
+) -> "Iterator[Callable[[FleetTask, TaskProgress], None]]":
     """Show how far a run is while it runs: a table on a terminal, elsewhere a line for each change of state."""
     from virtune.model.text import printable
     from virtune.report.pages.fleet import SAID_MAX
@@ -310,12 +329,12 @@ def _shown(run_: "FleetRun", found: Found, *, quiet: bool) -> "Iterator[Callable
                 said = printable(progress.said or progress.verdict, most=SAID_MAX)
                 click.echo(f"{task.host.name}: {progress.state}{f': {said}' if said else ''}", err=True)
 
-    with _table(run_, found, stderr=True) if live else contextlib.nullcontext():
+    with _table(run_of, found, stderr=True) if live else contextlib.nullcontext():
         yield say
 
 
 @contextlib.contextmanager
-def _table(run_: "FleetRun", found: Found, *, stderr: bool) -> Iterator[None]:
+def _table(run_of: "Callable[[], FleetRun]", found: Found, *, stderr: bool) -> Iterator[None]:
     """Keep the table of a run on a terminal, drawn anew twice a second whatever is heard meanwhile."""
     from rich.console import Console
     from rich.live import Live
@@ -327,7 +346,7 @@ def _table(run_: "FleetRun", found: Found, *, stderr: bool) -> Iterator[None]:
     console = Console(stderr=stderr)
 
     def drawn() -> Text:  # a host's words are no markup
-        known = dict(found)
+        known, run_ = dict(found), run_of()
         return Text("\n".join(run_lines(run_, known, left_seconds(run_, known), most=console.height - 1)))
 
     with Live(console=console, get_renderable=drawn, refresh_per_second=2):

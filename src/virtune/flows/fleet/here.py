@@ -51,6 +51,12 @@ _SAID_MAX = 300
 LINE_MAX = 16 * 1024
 """The longest line of a task."""
 
+PLAN_MAX = 64 * 1024
+"""The longest one of a task that is only planned."""
+
+ARMS_MAX = 64
+"""The most configurations of one search over many hosts; of a larger one a host names one more, and no other."""
+
 BREACHED = (4, 5)
 """Exit codes of a study that ran to its end, whose conditions are or may be breached."""
 
@@ -280,7 +286,8 @@ def progress_in(text: str) -> TaskProgress:
         numbers = (found.done, found.total, found.left_seconds or 0.0, abs(found.code or 0))
         # its numbers are some, and its study's id may be a word of a command
         named = not found.study or _NAME.fullmatch(found.study)
-        if all(0 <= one <= _NUMBER_MAX for one in numbers) and named and len(found.loads) <= _LOADS_MAX:
+        few = len(found.loads) <= _LOADS_MAX and len(found.arms) <= ARMS_MAX + 1
+        if all(0 <= one <= _NUMBER_MAX for one in numbers) and named and few:
             return replace(found, loads=tuple(printable(one, most=NAME_MAX) for one in found.loads))
     raise HostError("what its virtune said of the task is not to be understood")
 

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from statistics import fmean
 from threading import Event as Flag
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -24,7 +25,7 @@ from virtune.bounded import read_bounded, write_whole
 from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import SSH_FAILED, HostError, connected
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, ready_on
-from virtune.flows.fleet.here import GOES_ON, LINE_MAX, progress_in, require_words, said_by
+from virtune.flows.fleet.here import GOES_ON, LINE_MAX, PLAN_MAX, progress_in, require_words, said_by
 from virtune.flows.fleet.results import FleetPlace, pull
 from virtune.flows.stored.show import study_id
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError, words_of
@@ -174,8 +175,18 @@ class MetFleet:
 
 
 def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
+    """Let each host plan its study, and keep what they say: what one cannot run is known before any is measured."""
+    refused, met = plans_of(run, access)
+    if met:
+        run = replace(run, tasks=tuple(_planned(one, met.get(one.host.name)) for one in run.tasks))
+        RUNS.keep(run)
+    return MetFleet(run=run, refused=refused)
+
+
+def plans_of(run: FleetRun, access: FleetAccess) -> tuple[dict[str, TaskProgress], dict[str, TaskProgress]]:
     """Tell hosts apart, since one by two names would be measured twice at once, and let each plan its study: what it
-    cannot run is known before any host is measured, and how long it takes. What began earlier is not planned again.
+    cannot run, and how long it takes. What began earlier is not planned again. Returns the plans of the hosts that
+    cannot run it, and of those that can, by their names.
     """
     noted = OpenTasks(run)
     new = {task.host.name: task for task in run.tasks if noted.is_new(task)}
@@ -185,7 +196,7 @@ def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
         if task is None:
             return None
         words = ("fleet", "here", task.name, "--estimate", "--", *run.words)
-        return progress_in(ready.asked(*words, most_bytes=LINE_MAX))
+        return progress_in(ready.asked(*words, most_bytes=PLAN_MAX))
 
     refused, met = dict[str, TaskProgress](), dict[str, TaskProgress]()
     for one in ask_each(list({task.host.name: task.host for task in run.tasks}.values()), access, planned):
@@ -197,10 +208,7 @@ def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
             refused[one.host.name] = unknown
         elif one.said is not None:
             met[one.host.name] = one.said
-    if met:
-        run = replace(run, tasks=tuple(_planned(one, met.get(one.host.name)) for one in run.tasks))
-        RUNS.keep(run)
-    return MetFleet(run=run, refused=refused)
+    return refused, met
 
 
 def _planned(task: FleetTask, said: TaskProgress | None) -> FleetTask:
@@ -277,26 +285,36 @@ class Carrying:
     stop_stuck: bool = False
 
 
-def run_fleet(met: MetFleet, carrying: Carrying, *, say: Say) -> dict[str, TaskProgress]:
-    """Run tasks to their ends and return how each ended, by its name; a failure concerns its task only."""
+def run_fleet(
+    met: MetFleet, carrying: Carrying, *, say: Say, known: Mapping[str, TaskProgress] = MappingProxyType({})
+) -> dict[str, TaskProgress]:
+    """Run tasks to their ends and return how each ended, by its name; a failure concerns its task only. Those whose
+    end is `known` are not run again.
+    """
     carrying.place.prepare()
     run, refused, open_ = met.run, met.refused, OpenTasks(met.run)
     # a task that an earlier call began may run on its host, answer or none
-    found = {one.name: refused[one.host.name] for one in run.tasks if one.host.name in refused and one not in open_}
+    out = {one.name: refused[one.host.name] for one in run.tasks if one.host.name in refused and one not in open_}
+    found = {**known, **out}
     for task in run.tasks:
-        if task.name in found:
+        if task.name in out:
             say(task, found[task.name])
     # first those that may run already: of what shares something with them nothing may begin
     waiting = sorted(
         (one for one in run.tasks if one.name not in found), key=lambda one: (one.part, one not in open_)
     )
-    return found | _carried(run, waiting, carrying, open_, say)
+    return _carried(run, waiting, carrying, open_, say, found)
 
 
 def _carried(
-    run: FleetRun, waiting: list[FleetTask], carrying: Carrying, open_: OpenTasks, say: Say
+    run: FleetRun,
+    waiting: list[FleetTask],
+    carrying: Carrying,
+    open_: OpenTasks,
+    say: Say,
+    found: dict[str, TaskProgress],
 ) -> dict[str, TaskProgress]:
-    found: dict[str, TaskProgress] = {}
+    """Carry what waits, and add how it ended to what was found."""
     running: dict[Future[TaskProgress], FleetTask] = {}
     over = Flag()
     # the warden goes first: without their connections the threads end
@@ -391,7 +409,7 @@ class _Follower:
         with connected(self.warden, task.host, name=name, connect_seconds=access.connect_seconds) as connection:
             ready = ready_on(connection, access)
             # begun and followed by one Python: the host is being measured
-            words = (ready.virtune, "fleet", "here", task.name, "--follow", "--", *self.run.words)
+            words = (ready.virtune, "fleet", "here", task.name, "--follow", "--", *(task.words or self.run.words))
             found, stopped = TaskProgress(state=TaskState.WAITING), ""
             self.open.begins(task)
             with self.warden.running(connection.command(words), name=f"{name}f") as child:

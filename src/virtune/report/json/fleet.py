@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 from virtune.model import fleet
 from virtune.model.finding import NotLookedAt, Severity, Unread
+from virtune.model.tuning import Place, Recommendation, Runner
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import (
     IDENTITY,
@@ -339,6 +340,66 @@ class FleetReportDocument(TypedDict):
     levels: Annotated[list[_Level], "The level of the baseline by workload."]
 
 
+class _Raced(TypedDict):
+    """One configuration."""
+
+    arm: Annotated[str, "Its name."]
+    settings: Annotated[Mapping[str, str], "Its settings."]
+    state: Annotated[
+        Place, At("place"), "`leader`, `open`, `parked` (as good within the margin), `eliminated` or `failed`."
+    ]
+    better_at_most: Annotated[
+        float | None, "How much better than the leader it may be (0.1 = 10 %); null where there is no bound."
+    ]
+
+
+class _BetterThere(TypedDict):
+    """A host on which another configuration is better than the winner by more than the margin."""
+
+    host: Annotated[Name, "Its name in the inventory."]
+    arm: Annotated[str, "The other configuration."]
+    ratio: Annotated[float, "Other / winner.", At("ratio.estimate")]
+    low: Annotated[float, "The lower end of its 95 % interval.", At("ratio.low")]
+    high: Annotated[float, "The upper end.", At("ratio.high")]
+
+
+class _LeftOut(TypedDict):
+    """A configuration that not every host can run."""
+
+    arm: Annotated[str, "Its name."]
+    hosts: Annotated[list[Name], "The hosts that cannot."]
+
+
+class FleetTuneDocument(TypedDict):
+    """What `virtune fleet tune --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-tune/1"}]
+    virtune: ProgramVersion
+    run: Annotated[str, "The name of the search; `fleet tune --again` takes it.", At("run.name")]
+    created: Annotated[Moment, "When it was begun, in UTC.", At("run.created")]
+    words: Annotated[list[str], "The options of the search.", At("run.words")]
+    phase: Annotated[fleet.FleetPhase, "What it does next; `over` at its end."]
+    recommendation: Annotated[Recommendation, "Change to the winner, keep the baseline, or undecided."]
+    winner: Annotated[str | None, "The configuration that leads; null before any value."]
+    baseline: Annotated[str, "The baseline.", At("search.baseline")]
+    metric: Annotated[str, "What is made better.", At("search.metric")]
+    margin: Annotated[float, "The smallest relevant difference.", SHARE, At("search.margin")]
+    simulated: Annotated[bool, "Whether the figures are invented, for trying virtune itself."]
+    turns: Annotated[int, "Turns of the race so far.", NOT_NEGATIVE]
+    certified: Annotated[bool, "Whether no other is better by more than the margin.", At("standing.certified")]
+    of_their_kind: Annotated[bool, "Whether that holds for hosts of this kind, not only for those that raced."]
+    more_hosts_only: Annotated[bool, "Whether only more hosts would tell more."]
+    racing: Annotated[list[Name], "The hosts that race.", At("search.racing")]
+    confirming: Annotated[
+        list[Name], "The hosts that confirm; empty where those that raced do.", At("search.confirming")
+    ]
+    arms: Annotated[list[_Raced], "The configurations that race."]
+    confirmed: Annotated[list[_Effect], "The winner against the baseline on fresh data, by workload."]
+    better_there: Annotated[list[_BetterThere], "Hosts on which another is better."]
+    left_out: Annotated[list[_LeftOut], "Configurations that not every host can run."]
+    tasks: Annotated[list[_Task], "The studies, turn after turn."]
+
+
 def probe_document(
     answers: Sequence[tuple[fleet.HostAnswer[Any], Mapping[str, str]]],
     differing: Sequence[fleet.Difference],
@@ -387,6 +448,18 @@ def run_document(
     waiting = fleet.TaskProgress(state=fleet.TaskState.WAITING)
     tasks = [_task(task, found.get(task.name, waiting)) for task in run.tasks]
     return part(FleetRunDocument, run, tasks=tasks, drift=drift)
+
+
+def tune_document(known: fleet.FleetTuning, found: Mapping[str, fleet.TaskProgress]) -> FleetTuneDocument:
+    settings = dict(known.search.arms)
+    arms = [_raced(one, dict(settings[one.arm])) for one in known.standing.runners]
+    left_out = [part(_LeftOut, arm=arm, hosts=hosts) for arm, hosts in known.search.left_out]
+    tasks = run_document(known.run, found)["tasks"]
+    return part(FleetTuneDocument, known, arms=arms, left_out=left_out, tasks=tasks)
+
+
+def _raced(one: Runner, settings: Mapping[str, str]) -> _Raced:
+    return part(_Raced, one, settings=settings)
 
 
 def _task(task: fleet.FleetTask, found: fleet.TaskProgress) -> _Task:

@@ -14,7 +14,8 @@ from virtune.model.errors import UsageError
 from virtune.model.finding import Audited, Rule, Unread
 from virtune.model.metric import BY_ID
 from virtune.model.text import format_seconds, format_share, printable
-from virtune.model.verdict import Verdict
+from virtune.model.tuning import Place, RaceRules, Recommendation
+from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.audit import brief
 from virtune.report.render.terminal import Table, wide
 from virtune.report.view import SIMULATED_ONLY
@@ -321,3 +322,109 @@ _OTHER_LINES = 3
 """The heads of the columns, the states counted, and the time left."""
 
 _TO_SEE = tuple(map(fleet.TaskState, ("stuck", "running", "lost", "killed", "failed", "finished", "waiting")))
+
+
+def search_line(run: fleet.FleetRun, search: fleet.FleetSearch) -> str:
+    """Say what a search will do, before its first turn."""
+    apart = f", confirmed on {count_text(len(search.confirming), 'other')}" if search.confirming else ""
+    arms = count_text(len(search.arms), "configuration")
+    return printable(f"search {run.name}: {arms} race on {count_text(len(search.racing), 'host')}{apart}")
+
+
+def turn_line(run: fleet.FleetRun, known: fleet.FleetTuning | None) -> str:
+    """Say what a turn does, and what was found before it."""
+    number = run.tasks[0].part + 1 if run.tasks else 1
+    said = f"turn {number} on {names([one.host.name for one in run.tasks])}"
+    if known is None:
+        return printable(said)
+    if known.phase is fleet.FleetPhase.CONFIRM:
+        return printable(f"{said}: {known.winner} against {known.search.baseline}, on fresh data")
+    left = len(known.standing.up_next)
+    return printable(f"{said}: {left} of {len(known.search.arms)} left, {known.winner} leads")
+
+
+def tuned_lines(known: fleet.FleetTuning, found: Mapping[str, fleet.TaskProgress]) -> Iterator[str]:
+    """Yield the result of a search over many hosts, the recommendation first."""
+    search, settings = known.search, dict(known.search.arms)
+    yield printable(tuned_claim(known))
+    if known.winner is not None and known.winner != search.baseline:
+        yield printable(f"  {', '.join(f'{name}={value}' for name, value in settings[known.winner])}")
+    if known.simulated:
+        yield SIMULATED_ONLY
+    for effect in known.confirmed:
+        yield from (printable(f"  {line}") for line in effect_lines(effect, search.baseline))
+    if known.winner is not None:
+        yield race_words(known)
+    for one in known.better_there:
+        yield printable(f"on {one.host} {one.arm} is better than {known.winner}: {difference_text(one.ratio)}")
+    yield from ("", *columns(arm_rows(known)))
+    for arm, hosts in search.left_out:
+        yield printable(f"left out: {arm}, which {names(hosts)} cannot run")
+    apart = f", confirmed on {names(search.confirming)}" if search.confirming else ", confirmed on the same hosts"
+    yield printable(f"raced on {names(search.racing)}{apart if known.confirmed else ''}")
+    tasks = {one.name: one.host.name for one in known.run.tasks}
+    ill = [(tasks[name], one) for name, one in found.items() if one.state is not fleet.TaskState.FINISHED]
+    yield from (printable(f"{host}: {one.state}: {one.said}", most=2 * SAID_MAX) for host, one in ill)
+
+
+def tuned_claim(known: fleet.FleetTuning) -> str:
+    """Say in one sentence what a search over many hosts recommends."""
+    search, winner = known.search, known.winner
+    if winner is None:
+        return "no configuration gave a value that counts"
+    if known.phase is not fleet.FleetPhase.OVER:
+        return f"ahead so far: {winner}, after {count_text(known.turns, 'turn')}"
+    if winner == search.baseline:
+        return f"keep {winner}: no other configuration is ahead of it on {count_text(len(known.hosts), 'host')}"
+    if not known.confirmed:
+        return f"ahead: {winner}; it was not confirmed on fresh data"
+    took = "hosts that took no part in the race" if search.confirming else "the same hosts, on fresh data"
+    match known.recommendation:
+        case Recommendation.CHANGE:
+            return f"change to {winner}: better than {search.baseline} on {took}"
+        case Recommendation.KEEP:
+            return f"keep {search.baseline}: {winner} led the race, and is no better on {took}"
+        case _:
+            why = (
+                "these guests were emulated"
+                if known.emulated
+                else f"on {took} it is not settled whether it is better"
+            )
+            return f"undecided: {winner} led the race; {why}"
+
+
+def race_words(known: fleet.FleetTuning) -> str:
+    """Say how sure it is that the leader is the best, and of which hosts that is said."""
+    of = "hosts of this kind" if known.of_their_kind else f"these {len(known.hosts)} hosts"
+    distance = known.standing.distance
+    most = "" if distance is None else f", at most {format_share(distance / (1 + distance), 1)} below the best"
+    if known.standing.certified:
+        return f"the best of {len(known.search.arms)} configurations on {of}{most}"
+    if known.more_hosts_only:
+        why = "these hosts differ too much for more rounds to tell, and more hosts would"
+    else:
+        why = f"after {count_text(known.turns, 'turn')}"
+    return f"not proved to be the best on {of}{most}: {why}"
+
+
+def arm_rows(known: fleet.FleetTuning) -> list[tuple[str, ...]]:
+    """Return the heads and the rows of the table of configurations, the leader first."""
+    rows: list[tuple[str, ...]] = [("configuration", f"{BY_ID[known.search.metric].label} against it", "state")]
+    runners = sorted(known.standing.runners, key=lambda one: 0.0 if (c := one.against_leader) is None else c.mean)
+    runners.sort(key=lambda one: one.place is not Place.LEADER)
+    for one in runners:
+        sign, contrast, said = (1.0 if known.search.higher else -1.0), one.against_leader, "-"
+        if contrast is not None:
+            ends = sorted(math.exp(-sign * end) for end in (contrast.low, contrast.high))
+            ratio = Interval(
+                estimate=math.exp(-sign * contrast.mean), low=ends[0], high=ends[1], confidence=1 - RaceRules().error
+            )
+            said = difference_text(ratio, TOO_FEW_HOSTS)
+        rows.append((one.arm, said, one.place.value))
+    return rows
+
+
+def refused_lines(refused: Mapping[str, fleet.TaskProgress]) -> Iterator[str]:
+    """Yield the hosts that can take no part in a run, with why."""
+    for host, one in refused.items():
+        yield printable(f"{host} took no part: {one.said}{f' ({one.hint})' if one.hint else ''}", most=2 * SAID_MAX)

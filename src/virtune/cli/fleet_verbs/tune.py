@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune fleet tune`: one search over many hosts."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from virtune.cli.common.options import json_option
+from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options
+from virtune.cli.fleet_verbs.run import Found, access_for, begin_options, fleet_place, interrupted, shown
+from virtune.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from virtune.flows.fleet.tune import PlannedSearch
+    from virtune.model.errors import StorePlace
+    from virtune.model.fleet import FleetRun, FleetTuning
+
+
+@click.command(name="tune", context_settings={"ignore_unknown_options": True})
+@click.argument("words", metavar="[OPTION OF tune]...", nargs=-1, type=click.UNPROCESSED)
+@inventory_options
+@begin_options
+@access_options
+@json_option
+def tune(
+    words: tuple[str, ...], *, again: str | None, patience: float, stuck: str, store: "StorePlace | None",
+    folder: Path, as_json: bool, **asked: Any,
+) -> int:  # fmt: skip
+    """Search once over many hosts: N hosts that are alike are nearly N times as fast as one.
+
+    Options that are not listed here are those of `virtune tune`: what to vary, the load, the goal. The configurations
+    that all hosts can run race in turns on two thirds of the hosts, and the winner is compared with the baseline on
+    the third that took no part, as on any further host. With fewer than five hosts all race, and what is said holds
+    for these hosts. What a setting does on one host may differ from the others: hosts on which another configuration
+    is better are named. Exit 1 when a host failed.
+
+    \b
+    virtune fleet tune -i hosts.txt --vary disk.aio --workload randread-4k
+    virtune fleet tune -i hosts.txt --rig vhost-user --minimize latency.p99
+    virtune fleet tune --again last
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.fleet.run import RUNS, Carrying
+    from virtune.flows.fleet.tune import PlannedSearch, search_fleet
+    from virtune.model.fleet import TaskState
+
+    if again is not None and words:
+        raise UsageError("--again goes on with a search, which has its options already", hint="leave one out")
+    planned = _planned(words, asked) if again is None else PlannedSearch(run=RUNS.find(again), refused={})
+    run = planned.run
+    found, place, quiet = Found(), fleet_place(folder, store), asked["quiet"] or as_json
+    access = access_for(run, asked)
+    carrying = Carrying(access=access, place=place, patience_seconds=patience, stop_stuck=stuck == "stop")
+    turn = _Turn(run, quiet=quiet)
+    try:
+        with shown(lambda: turn.run, found, quiet=quiet) as say:
+            known, ended = search_fleet(run, carrying, say=say, begins=turn.begins)
+    except KeyboardInterrupt:
+        raise interrupted(turn.run, "tune") from None
+    if as_json:
+        from virtune.report.json.fleet import tune_document
+
+        click.echo(json.dumps(tune_document(known, ended), indent=2))
+    else:
+        from virtune.report.pages.fleet import refused_lines, tuned_lines
+
+        click.echo("\n".join([*tuned_lines(known, ended), *refused_lines(planned.refused)]))
+    whole = all(one.state is TaskState.FINISHED for one in ended.values())
+    return 0 if whole and not planned.refused else FAILED
+
+
+def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "PlannedSearch":
+    """Read the options of `tune` by that verb itself, and let the hosts plan the search."""
+    from virtune.cli.common.options import read_options
+    from virtune.cli.tune import tune as verb
+    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.run import FleetPolicy
+    from virtune.flows.fleet.tune import plan_search
+    from virtune.report.pages.fleet import search_line
+
+    context = verb.make_context("virtune fleet tune", list(words))
+    typed = click.core.ParameterSource.COMMANDLINE
+    given = [name for name in context.params if context.get_parameter_source(name) is typed]
+    hosts, access = hosts_of(fleet_of(asked)), access_of(asked)
+    policy = FleetPolicy(at_once=asked["parallel"], shares=asked["shares"], seed=asked["seed"])
+    options, now = read_options("tune", context.params), datetime.now(UTC)
+    planned = plan_search(hosts, words, options, given, access, policy, now=now)
+    if not asked["quiet"] and planned.run.search is not None:
+        click.echo(search_line(planned.run, planned.run.search), err=True)
+    return planned
+
+
+class _Turn:
+    """The turn that runs: what is shown of a search meanwhile."""
+
+    def __init__(self, run: "FleetRun", *, quiet: bool) -> None:
+        self.run, self._quiet = run, quiet
+
+    def begins(self, run: "FleetRun", known: "FleetTuning | None") -> None:
+        """Show a turn, which begins, and what was found before it; a terminal shows its table alone."""
+        from virtune.report.pages.fleet import turn_line
+
+        self.run = run
+        if not self._quiet and not sys.stderr.isatty():
+            click.echo(turn_line(run, known), err=True)

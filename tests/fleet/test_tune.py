@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One search over several hosts over real ssh: one on which a setting does something else, a controller that is
+killed; and what hosts may say of their configurations."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import eventually
+from tests.fleet.machines import Machine, Machines, machines
+from tests.published import complaints
+
+from virtune.cli import run
+from virtune.fleet.ssh import HostError
+from virtune.flows.fleet.here import ARMS_MAX
+from virtune.flows.fleet.tune import common_arms, shared_out
+from virtune.model.errors import UsageError
+from virtune.model.evidence import Listed
+from virtune.store.store import Store
+
+Capture = pytest.CaptureFixture[str]
+SEARCH = ["--set", "rig=simulated", "--vary", "disk.aio"]
+
+PLANTED = """
+import virtune.bench.simulated as hardware
+usual = hardware.effect_of
+hardware.effect_of = lambda stack: usual(stack) * (1.3 if stack.disk.aio == "native" else 1.0)
+"""
+"""What makes a host's simulated disk another one: there native is the best, and io_uring on the others."""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Three hosts, of which the last one is of another kind."""
+    with machines(tmp_path_factory.mktemp("tune"), "a", "b", "c") as found:
+        other = found.by_name["c"]
+        (other.place / "planted").mkdir()
+        (other.place / "planted" / "sitecustomize.py").write_text(PLANTED)
+        program = other.place / "bin" / "virtune"
+        *before, last = program.read_text().splitlines(keepends=True)
+        program.write_text("".join([*before, f"export PYTHONPATH={other.place}/planted\n", last]))
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of searches are kept apart from everybody else's."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+
+
+def studies(machine: Machine) -> int:
+    """How many studies a host has measured."""
+    with Store(machine.place / "data" / "virtune" / "virtune.sqlite", reading=True) as store:
+        return sum(isinstance(one, Listed) for one in store.list())
+
+
+def begun(machine: Machine) -> bool:
+    return any((machine.place / "data" / "virtune" / "fleet-tasks").glob("*/study"))
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("fleet")
+def test_a_search_over_hosts_goes_on_after_a_kill_and_names_the_host_where_another_is_better(
+    fleet: Machines, tmp_path: Path, capfd: Capture
+) -> None:
+    hosts = [word for name in fleet.by_name for word in ("--host", name)]
+    words = ["fleet", "tune", "--ssh-config", str(fleet.config), *hosts, *SEARCH]
+    with (tmp_path / "log").open("wb") as log:
+        killed = subprocess.Popen([sys.executable, "-m", "virtune", *words], stdout=log, stderr=log)
+        assert eventually(lambda: begun(fleet.by_name["a"]), seconds=120), (tmp_path / "log").read_text()
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait(60)
+    assert "3 configurations race on 3 hosts" in (tmp_path / "log").read_text()
+    assert run(["fleet", "tune", "--again", "last", "--json"]) == 0
+    told: dict[str, Any] = json.loads(capfd.readouterr().out)
+    assert complaints("fleet-tune", told) == []
+    assert {one["state"] for one in told["tasks"]} == {"finished"}
+    # nothing was measured twice: each host has a study for each of its tasks
+    by_host = {name: sum(one["host"] == name for one in told["tasks"]) for name in fleet.by_name}
+    assert {name: studies(machine) for name, machine in fleet.by_name.items()} == by_host
+    assert (told["phase"], told["winner"], told["recommendation"]) == ("over", "io_uring", "change")
+    assert (told["of_their_kind"], told["confirming"], told["simulated"]) == (False, [], True)
+    assert {(one["host"], one["arm"]) for one in told["better_there"]} == {("c", "native")}
+    effect = told["confirmed"][0]
+    assert [one["verdict"] for one in effect["verdicts"]] == ["better"] * 3
+
+    # a search that is over is told again, and nothing is measured
+    assert run(["fleet", "tune", "--again", "last"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "change to io_uring: better than baseline on the same hosts, on fresh data"
+    assert any(line.startswith("on c native is better than io_uring: +") for line in lines)
+    assert {name: studies(machine) for name, machine in fleet.by_name.items()} == by_host
+    assert run(["fleet", "run", "--again", "last"]) == 2
+    assert "is a search" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--budget", "10m"], "--budget has no place in one search over many hosts"),
+        (["--like", "web1"], "--like has no place in one search over many hosts"),
+        (["--rig", "libvirt:web1"], "names a VM of one host"),
+        (["--vary"], "--vary"),
+        (["--dry-run"], "--dry-run has no place in one search over many hosts"),
+    ],
+)
+def test_options_that_no_search_over_hosts_can_have_are_refused_before_a_host_is_asked(
+    words: list[str], said: str, tmp_path: Path, capfd: Capture
+) -> None:
+    (tmp_path / "hosts").write_text("nowhere.invalid\nelsewhere.invalid\n")
+    assert run(["fleet", "tune", "-i", str(tmp_path / "hosts"), *words]) == 2
+    assert said in capfd.readouterr().err
+
+
+BASE = (("rig", "simulated"),)
+NATIVE = (*BASE, ("disk.aio", "native"))
+URING = (*BASE, ("disk.aio", "io_uring"))
+
+
+def test_what_not_every_host_can_run_is_left_out_and_said() -> None:
+    found = {"a": (("baseline", BASE), ("aio=native", NATIVE), ("aio=io_uring", URING)),
+             "b": (("baseline", BASE), ("aio=io_uring", URING))}  # fmt: skip
+    arms, left_out = common_arms(found)
+    assert arms == (("baseline", BASE), ("aio-io_uring", URING))
+    assert left_out == (("aio-native", ("b",)),)
+
+
+def test_names_of_configurations_become_such_as_an_arm_may_have_and_stay_apart() -> None:
+    found = {"a": (("base line", BASE), ("x" * 100, NATIVE), ("base+line", URING))}
+    assert [name for name, _ in common_arms(found)[0]] == ["base-line", "arm-1", "base_line"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((("disk.aio", "native,disk.cache=unsafe"),), "none"),
+        ((("disk.cache", "--allow-in-use"),), "none"),
+        ((("no.such", "x"),), "none"),
+        ((("machine.emulator", "/bin/a,b"),), "comma"),
+    ],
+)
+def test_what_a_host_says_is_no_configuration_of_ours_is_refused(
+    settings: tuple[tuple[str, str], ...], said: str
+) -> None:
+    with pytest.raises(HostError, match=said):
+        common_arms({"a": (("baseline", BASE), ("x", settings))})
+
+
+def test_too_many_configurations_and_too_few_are_refused() -> None:
+    many = tuple((f"n{number}", (("iothread.poll_max_ns", str(number)),)) for number in range(ARMS_MAX + 1))
+    with pytest.raises(UsageError, match="more than 64"):
+        common_arms({"a": many})
+    with pytest.raises(UsageError, match="no two configurations"):
+        common_arms({"a": (("baseline", BASE), ("n", NATIVE)), "b": (("baseline", BASE), ("u", URING))})
+
+
+@pytest.mark.parametrize(("hosts", "apart"), [(2, 0), (4, 0), (5, 1), (6, 2), (9, 3), (20, 6)])
+def test_a_third_of_the_hosts_takes_no_part_where_there_are_enough(hosts: int, apart: int) -> None:
+    names = [f"h{number:02}" for number in range(hosts)]
+    racing, confirming = shared_out(names, seed=1)
+    assert len(confirming) == apart
+    assert sorted([*racing, *confirming]) == names
+    assert shared_out(names, seed=1) == (racing, confirming)
