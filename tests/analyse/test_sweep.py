@@ -15,7 +15,7 @@ from tests.analyse.swept_disks import DEPTH, TAIL, recorded, run, study
 from virtune.analyse.study.offered_load import knee_of, load_point, most_of, saturation_of, swept
 from virtune.bench.simulated import CAPACITY_IOPS, open_loop_ns
 from virtune.model.errors import PlanError
-from virtune.model.measurement import Measurement
+from virtune.model.measurement import Histogram, Measurement
 from virtune.model.reason import Reason
 from virtune.model.result import LoadPoint
 from virtune.model.search import Limit, SweepPlan
@@ -248,6 +248,25 @@ def test_no_interval_is_narrower_than_what_the_loads_that_ran_can_tell(seed: int
             if found.low is not None and found.high is not None:
                 assert found.low <= found.iops <= found.high
                 assert found.high / found.low >= 1.04 - 1e-9, "loads nearer to one another did not run"
+
+
+def test_a_load_whose_few_bad_rounds_hold_all_its_slow_operations_does_not_keep_the_limit() -> None:
+    # of each of six rounds 1,000 I/Os; in two of them one of ten takes 40 ms
+    def of(slow: int) -> Measurement:
+        many = Histogram(bins=((1_000_000, 1000 - slow), (40_000_000, slow))[: 2 if slow else 1])
+        p99 = many.percentile(99) or 0.0
+        return Measurement(values=(("iops", 1e4), ("latency.mean", 5e6), ("latency.p99", p99)), histogram=many)
+
+    rounds = [of(100 if number < 2 else 0) for number in range(6)]
+    asked = Workload(name="w", meaning="", jobs=(), offered_iops=1e4)
+    point = load_point(asked, rounds, LIMIT, SHARE)
+    assert point is not None
+    assert fmean(point.excess) < 0, "by the mean of the rounds' percentiles the limit would be kept"
+    assert point.beyond == pytest.approx(math.log(4e7 / 2e7), rel=0.05), "3 % of all I/Os take 40 ms: that is its p99"
+    before = offered(5e3, *[(5e3, 1e6)] * 6)
+    found = most_of([before, point])
+    assert found is not None
+    assert found.iops < 1e4
 
 
 @pytest.mark.parametrize("seed", range(20))

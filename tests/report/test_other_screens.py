@@ -219,7 +219,10 @@ def test_of_named_loads_each_has_its_row_and_their_order_is_looked_at() -> None:
     known, result = swept(40), summarise(with_warnings(record(8), 12))
     limit = Limit(metric="latency.p99", sense="<=", value=1e6, text="latency.p99<=1ms")
     # 11,000 broke it and 13,000 kept it, as a reader saw; so no load is shown to keep it
-    points = [replace(one, met=True, excess=(-0.1 if one.offered != 11_000 else 0.1,)) for one in known.points[:13]]
+    points = [
+        replace(one, met=True, excess=((e := -0.1 if one.offered != 11_000 else 0.1),), beyond=e)
+        for one in known.points[:13]
+    ]
     most = LoadEstimate(iops=13_100.0, low=None, high=23_000.0)
     plan = SweepPlan(limit=limit, loads=tuple(f"{one.offered:.0f}iops" for one in points))
     study = replace(known.study, sweep=plan)

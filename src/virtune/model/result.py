@@ -27,6 +27,7 @@ class LoadPoint:
     `met`: the stack achieved the offered rate, in the mean; `short`: the rounds in which it did not, and `driven`
     those in which the load generator had no CPU to spare. `power` is achieved IOPS by mean latency, as each round's
     logarithm; `excess` each round's logarithm of the limited metric over its limit, empty where no limit was set.
+    `beyond` is that of all rounds together, as tables show it: of a percentile that of all I/Os.
     """
 
     workload: str
@@ -36,6 +37,7 @@ class LoadPoint:
     latency_ns: float
     power: tuple[float, ...]
     excess: tuple[float, ...] = ()
+    beyond: float | None = None
     short: int = 0
     driven: int = 0
 

@@ -17,13 +17,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
-from statistics import fmean, median
+from statistics import fmean, geometric_mean, median
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.analyse.trial.gates import EDGE_SECONDS, RATE_MET
 from virtune.analyse.trial.rejection import pardons_of, rejected_for
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
-from virtune.model.measurement import Measurement
+from virtune.model.measurement import Measurement, merge
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadRuling, LoadSweep
@@ -189,7 +189,23 @@ def load_point(
         latency_ns=math.exp(fmean(math.log(mean) for _, mean, _ in found)),
         power=tuple(math.log(iops / mean) for iops, mean, _ in found),
         excess=() if limit is None else tuple(math.log(value / limit.value) for value in limited),
+        beyond=None if limit is None or not limited else math.log(_together(limit, sound, limited) / limit.value),
     )
+
+
+def _together(limit: Limit, sound: Sequence[Measurement], values: Sequence[float]) -> float:
+    """Return a limited metric over all rounds: a percentile that of all their I/Os, anything else the mean.
+
+    The mean of the rounds' percentiles would be kept by a load whose few bad rounds hold all its slow I/Os; it stands
+    in only where the distributions are not known.
+    """
+    metric = BY_ID[limit.metric]
+    if metric.percent is None:
+        return fmean(values)
+    found = [one.histogram_of(metric.of) for one in sound]
+    known = [one for one in found if one is not None]
+    whole = merge(known).percentile(metric.percent) if len(known) == len(found) else None
+    return geometric_mean(values) if whole is None else whole
 
 
 def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
@@ -348,7 +364,7 @@ def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float,
 
 def _excess(point: LoadPoint) -> float:
     """By how much a load breaks the limit, as a logarithm; at a saturated load the queue grows without end."""
-    known = fmean(point.excess) if point.excess else 0.0
+    known = point.beyond or 0.0
     return known if point.excess and not is_saturated(point) else max(known, RESOLUTION)
 
 
@@ -360,7 +376,7 @@ def _shown(points: Sequence[LoadPoint], point: LoadPoint) -> int:
     if is_saturated(point):
         return 1
     half = two_sided(CONFIDENCE, free) * noise / math.sqrt(len(point.excess))
-    mean = fmean(point.excess)
+    mean = _excess(point)
     return -1 if mean + half < 0 and point.met else 1 if mean - half > 0 else 0
 
 

@@ -113,8 +113,8 @@ _ONE_BESIDE = "a load beside it has a single trial: no interval; more --rounds g
 
 def _out_of_order(points: Sequence[LoadPoint]) -> Iterator[str]:
     """Say where a load broke the limit and a greater one kept it, as one sees in the table."""
-    broken = next((one for one in points if one.excess and fmean(one.excess) > 0), None)
-    kept = [one for one in points if broken is not None and one.met and one.excess and fmean(one.excess) <= 0]
+    broken = next((one for one in points if one.beyond is not None and one.beyond > 0), None)
+    kept = [one for one in points if broken is not None and one.met and one.beyond is not None and one.beyond <= 0]
     if broken is not None and kept and kept[-1].offered > broken.offered:
         least, most = format_count(broken.offered), format_count(kept[-1].offered)
         yield f"loads are out of order: {least} broke the limit and {most} kept it; more --rounds tell"
