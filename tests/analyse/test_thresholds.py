@@ -17,7 +17,7 @@ from virtune.analyse.study.offered_load import judged
 from virtune.analyse.study.thresholds import rule
 from virtune.model.errors import UsageError
 from virtune.model.evidence import InForce, TrialRecord
-from virtune.model.measurement import Measurement
+from virtune.model.measurement import Histogram, Measurement
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
@@ -109,6 +109,36 @@ def test_a_value_at_its_limit_is_seldom_a_breach_and_a_larger_one_is(paired: boo
     assert at_limit.count(Outcome.HELD) / len(at_limit) <= 0.06
     assert all(ruled(11_000.0) == [("a", Outcome.BREACHED), ("b", Outcome.BREACHED)] for _ in range(20))
     assert all(ruled(9_000.0) == [("a", Outcome.HELD), ("b", Outcome.HELD)] for _ in range(20))
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("relation", ["<", ">"])
+def test_a_limit_on_a_percentile_is_open_where_that_of_all_operations_is_on_the_other_side(
+    paired: bool, relation: str
+) -> None:
+    # one round of ten has 3 % of its operations at 4 ms, the others 0.8 %, and the rest takes 1 ms: the p99 of a
+    # round is 1 ms in nine of ten, and over all operations it is 4 ms, since 1.02 % are slow
+    def of(number: int) -> Histogram:
+        slow = 3_000 if number % 10 == 0 else 800
+        return Histogram(bins=((1_000_000, 100_000 - slow), (4_000_000, slow)))
+
+    rounds = [of(number) for number in range(40)]
+    each = [one.percentile(99) or 0.0 for one in rounds]
+    made = study(each, each, paired=paired, metric="latency.p99")
+    trials = tuple(
+        replace(one, measurement=replace(one.measurement, histogram=rounds[one.trial.round - 1]))
+        for one in made.trials
+        if one.measurement is not None
+    )
+    condition = parse_conditions([f"latency.p99 {relation} 2ms"])
+    of_rounds = Outcome.HELD if relation == ">" else Outcome.BREACHED
+    assert {one.outcome for one in rule(made, condition)} == {of_rounds}
+    found = rule(replace(made, trials=trials), condition)
+    assert {(one.outcome, one.reason) for one in found} == {(Outcome.UNDECIDED, Reason.NOT_BY_ALL)}
+    assert found[0].why.endswith("it is below the limit, by all I/Os together it is not")
+    # far from the limit both say the same
+    far = parse_conditions([f"latency.p99 {relation} 9ms"])
+    assert {one.outcome for one in rule(replace(made, trials=trials), far)} == {of_rounds}
 
 
 def test_a_single_arm_has_limits_and_no_changes() -> None:

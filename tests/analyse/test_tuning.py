@@ -84,6 +84,29 @@ def test_a_limit_that_may_be_broken_is_not_recommended_silently() -> None:
         assert found.winner is None
 
 
+def test_a_limit_that_slices_keep_and_all_their_operations_together_break_is_not_called_kept() -> None:
+    rates = {"base": 40_000.0, "fast": 60_000.0}
+    limit = Limit(metric="latency.p99", sense="<=", value=2e6, text="latency.p99<=2ms")
+    _, record = searched(study_of(list(rates), goal=Goal(limits=(limit,))), World(rates))
+
+    def of_all(slow: int) -> Tuning:
+        """The search where the p99 of each slice is 1 ms, and of all its operations so many in a million are slow."""
+        many = Histogram(bins=((1_000_000, 1_000_000 - slow), (9_000_000, slow)))
+        trials = tuple(
+            replace(one, measurement=replace(
+                one.measurement, histogram=many,
+                values=(*((name, value) for name, value in one.measurement.values if name != limit.metric),
+                        (limit.metric, 1e6 + one.trial.number)),
+            ))
+            for one in record.trials if one.measurement is not None
+        )  # fmt: skip
+        return tuning(replace(record, trials=trials, attempts=trials))
+
+    assert {check.state for check in of_all(9_000).checks} == {LimitState.KEPT}
+    assert {check.state for check in of_all(11_000).checks} == {LimitState.OPEN}
+    assert of_all(11_000).recommendation is Recommendation.UNDECIDED
+
+
 def test_when_all_break_a_limit_there_is_no_winner() -> None:
     rates = {"base": 40_000.0, "fast": 60_000.0}
     limit = Limit(metric="iops", sense=">=", value=90_000.0, text="iops>=90k")

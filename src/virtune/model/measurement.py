@@ -6,7 +6,7 @@ Percentiles are kept as a Histogram (counts per bin), because counts can be adde
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -80,6 +80,15 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
         for value, count in histogram.bins:
             total[value] = total.get(value, 0) + count
     return Histogram(bins=tuple(sorted(total.items())))
+
+
+def percentile_of_all(histograms: Sequence[Histogram | None], percent: float) -> float | None:
+    """Return the percentile in ns of what all of these counted together; None where one is not known, or all empty.
+
+    The mean of their percentiles is another number: a few of them may hold all that is slow.
+    """
+    known = [one for one in histograms if one is not None]
+    return merge(known).percentile(percent) if known and len(known) == len(histograms) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,7 @@ class Reason(Worded):
     BEYOND_LIMIT = "beyond-limit", "the whole interval is beyond the limit"
     WITHIN_LIMIT = "within-limit", "the whole interval is within the limit"
     CROSSES_LIMIT = "crosses-limit", "the interval crosses the limit; more {units} narrow it"
+    NOT_BY_ALL = "not-by-all", "by the mean of the {units} it is {which} the limit, by all I/Os together it is not"
     LIMIT_TOO_NEAR = (
         "limit-too-near",
         "the interval crosses the limit: where nothing changed, nearly every study holds `{least}`, as such studies",

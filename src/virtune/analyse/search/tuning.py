@@ -47,7 +47,7 @@ from virtune.analyse.study.verdicts import values_of
 from virtune.analyse.trial.rejection import attempts_by_arm, pardons, ramp_of
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.knobs import whole_plot
-from virtune.model.measurement import merge
+from virtune.model.measurement import percentile_of_all
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import EMULATED, Weight
@@ -320,7 +320,7 @@ def tuning(record: StudyRecord) -> Tuning:
     probed = probed_by(study, search, by_phase[Phase.PROBE], pardoned)
     race = rows_of(by_phase[Phase.RACE], pardoned)
     spent = spent_by(study, probed, attempts, ramp)
-    standing, checks, broken = _race(study, search, probed, race)
+    standing, checks, broken = _race(study, search, probed, race, by_phase[Phase.RACE])
     wanted = to_join(search, probed, standing, race)
     standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
     winner, distance = _winner(standing, checks, search)
@@ -363,7 +363,7 @@ def tuning(record: StudyRecord) -> Tuning:
 
 
 def _race(
-    study: Study, search: Search, probed: Probed, rows: Rows
+    study: Study, search: Search, probed: Probed, rows: Rows, trials: Sequence[TrialRecord]
 ) -> tuple[Standing, tuple[LimitCheck, ...], tuple[tuple[str, int], ...]]:
     """Return the standing of the arms that break no limit, the limit checks, and which arms broke one and when."""
     goal, alive = search.goal, list(entrants_of(search, rows))
@@ -380,6 +380,7 @@ def _race(
             found = [arm for arm in alive if state_of(checks, arm) is LimitState.BROKEN]
             broken += [(arm, count) for arm in found]
             alive = [arm for arm in alive if arm not in found]
+    checks = tuple(_by_all(one, trials) if one.state is LimitState.KEPT else one for one in checks)
     spent = sum(1 for row in rows.values() for arm in {arm for arm, _ in row} if arm not in alive)
     cap = None if probed.slices_max is None else max(0, probed.slices_max - spent)
     rules = RaceRules(
@@ -393,6 +394,16 @@ def _race(
     plots = {arm: whole_plot(study.arm(arm).stack) for arm in alive}
     standing = _until_bounded(standing_after(alive, rules, kept, plots=plots), cap, search.racing)
     return _until_limits_are_known(standing, checks, cap, len(rows)), checks, tuple(broken)
+
+
+def _by_all(check: LimitCheck, trials: Sequence[TrialRecord]) -> LimitCheck:
+    """Leave a limit on a percentile open that the mean of an arm's slices keeps and all their I/Os together break."""
+    metric, of = BY_ID[check.limit.metric], (check.arm, check.workload)
+    mine = [one for trial, one in measured(trials) if (trial.arm, trial.workload) == of and not one.causes]
+    if metric.percent is None:
+        return check
+    whole = percentile_of_all([one.histogram_of(metric.of) for one in mine], metric.percent)
+    return check if whole is None or check.limit.kept_by(whole) else replace(check, state=LimitState.OPEN)
 
 
 def _until_bounded(standing: Standing, cap: int | None, arms: int) -> Standing:
@@ -545,8 +556,7 @@ def _values(
     found = []
     for arm, mine in by_arm.items():
         if metric.percent is not None:
-            histograms = [h for one in mine if one.measurement and (h := one.measurement.histogram_of(metric.of))]
-            value = merge(histograms).percentile(metric.percent) if histograms else None
+            value = percentile_of_all([one.histogram_of(metric.of) for _, one in measured(mine)], metric.percent)
         else:
             logs = [log_of(values_of(one, pardoned).get(metric.id)) for one in mine]
             value = mean_of(one for one in logs if math.isfinite(one))

@@ -23,7 +23,7 @@ from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.analyse.trial.gates import EDGE_SECONDS, RATE_MET
 from virtune.analyse.trial.rejection import pardons_of, rejected_for
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
-from virtune.model.measurement import Measurement, merge
+from virtune.model.measurement import Measurement, percentile_of_all
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadRuling, LoadSweep
@@ -202,9 +202,7 @@ def _together(limit: Limit, sound: Sequence[Measurement], values: Sequence[float
     metric = BY_ID[limit.metric]
     if metric.percent is None:
         return fmean(values)
-    found = [one.histogram_of(metric.of) for one in sound]
-    known = [one for one in found if one is not None]
-    whole = merge(known).percentile(metric.percent) if len(known) == len(found) else None
+    whole = percentile_of_all([one.histogram_of(metric.of) for one in sound], metric.percent)
     return geometric_mean(values) if whole is None else whole
 
 

@@ -25,11 +25,14 @@ from virtune.analyse.study.verdicts import (
     against_value,
     evidence_of,
     judge,
+    measured_in_place,
     verdicts_of,
 )
+from virtune.analyse.trial.rejection import rejected_for
 from virtune.model.bottleneck import Cause
 from virtune.model.errors import UsageError
-from virtune.model.evidence import StudyRecord
+from virtune.model.evidence import StudyRecord, measured
+from virtune.model.measurement import percentile_of_all
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.study import Study
@@ -89,11 +92,30 @@ def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[
             else against_value(evidence, metric, condition.value, confidence=confidence)
         )
         for comparison in comparisons:
-            yield (
+            found = (
                 ruled(condition, comparison, fewest=study.fewest_rounds)
                 if study.paired
                 else ruled(condition, comparison, fewest=REPEATS_MIN, units="runs", apart=apart)
             )
+            yield found if condition.value is None else _by_all(found, evidence)
+
+
+def _by_all(found: ThresholdResult, evidence: Evidence) -> ThresholdResult:
+    """Leave a limit on a percentile open where that of all I/Os together, which tables show, is on its other side."""
+    comparison, condition = found.comparison, found.condition
+    metric = measured_in_place(evidence.stand_ins, comparison.workload, BY_ID[condition.metric])
+    if found.outcome is Outcome.UNDECIDED or metric.percent is None or condition.value is None:
+        return found
+    of = (comparison.candidate, comparison.workload)
+    every = [one for trial, one in measured(evidence.trials) if (trial.arm, trial.workload) == of]
+    sound = [one for one in every if not rejected_for(comparison.candidate, one, evidence.pardoned)]
+    whole = percentile_of_all([one.histogram_of(metric.of) for one in sound], metric.percent)
+    above = (found.outcome is Outcome.BREACHED) == (condition.relation == ">")
+    if whole is None or (whole > condition.value) is above or whole == condition.value:
+        return found
+    units = "rounds" if evidence.study.paired else "runs"
+    why = because(Reason.NOT_BY_ALL, units=units, which="above" if above else "below")
+    return replace(found, outcome=Outcome.UNDECIDED, why=why.text, reason=why.reason)
 
 
 def ruled(

@@ -4,7 +4,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from rich.console import Group
 from rich.text import Text
