@@ -18,6 +18,7 @@ from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Basis, Drift, Value
 from virtune.model.study import Checked, Study
+from virtune.model.study_options import ChosenOption, Provenance
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.plan.arms import arms_from_vary, base_stack, make_arm
 from virtune.probe.host import host_facts
@@ -196,9 +197,11 @@ def test_a_basis_of_too_few_rounds_gives_no_absurd_number() -> None:
     assert "this host is" not in rests, "a check of another load may call it fit"
     assert "17 h" not in rests
     soon = replace(result, basis=(replace(basis, seconds_left=30.0),))
-    assert "a --budget of 30 s decides the rest (90 % likely if they differ so)" in " ".join(
-        resting_on(soon, asked.workloads[0])
-    )
+    decides = "90 % likely to decide the rest"
+    assert f"run again with --budget 30s: {decides}" in " ".join(resting_on(soon, asked.workloads[0]))
+    quick = ChosenOption(name="quick", value="yes", source=Provenance.FLAG)
+    soon = replace(soon, study=replace(soon.study, options=(quick,)))
+    assert f"--budget 30s, not --quick: {decides}" in " ".join(resting_on(soon, asked.workloads[0]))
 
 
 def test_the_method_of_a_report_is_that_of_its_plan() -> None:

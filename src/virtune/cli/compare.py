@@ -182,6 +182,8 @@ def resume(
         name = kept.find(study)
         kept.require_own(name)
         record = by_todays_method(kept, name)
+        if record.finished and not out.quiet:
+            click.echo(f"{name} is over: it is shown, and nothing more is measured", err=True)
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
 
         def now() -> "StudyRecord":  # another process may have gone on with it until this one took it over

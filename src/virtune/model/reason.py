@@ -50,8 +50,9 @@ class Reason(Worded):
     )
     BETWEEN_RUNS = (
         "between-runs",
-        "measured at different times: {least} runs of one configuration{alike} tell how far such lie apart here, and",
-        " the store has, beside the one that is compared, {had}; arms that are measured in turn need none",
+        "too few earlier runs to tell how far runs of different times lie apart here: {least} of one",
+        " configuration{alike} are needed, and beside the one that is compared the store has {had}; arms that are",
+        " measured in turn need none",
     )
     UNLIKE_FLUSHES = (
         "unlike-flushes",

@@ -5,7 +5,7 @@ host. The proof is in `virtune show`, with -v, and in the report.
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -20,7 +20,7 @@ from virtune.model.reason import Reason
 from virtune.model.remark import EMULATED, GATE_BY_ID, SIMULATED, Weight, label_of
 from virtune.model.result import Fitness, LoadSweep, Result
 from virtune.model.rig import RIGS, UNKNOWN
-from virtune.model.study import Arm
+from virtune.model.study import Arm, Study
 from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, ThresholdResult, Verdict
@@ -101,14 +101,15 @@ def of_result(
     alike = _not_compared(result)
     count, foot = terminal.paragraph(trust(result), "dim"), _line("next", following(result))
     named = {one.said for one in result.verdicts if one.verdict in (Verdict.BETTER, Verdict.WORSE)}
-    few = Text("; ").join(limits(result, short=True))
+    said = {one.why for one in rulings}
+    few = Text("; ").join(limits(result, said=said, short=True))
     return Brief(
         head=terminal.paragraphs(filter(None, (results.passed_line(rulings), finding(result, view))), indent=0),
         picture=lambda most: own or _table(result, view, shown, most),
         rows=len(view.arms) if len(shown) == 1 else len(shown),
         least=max(ROWS_LEAST, 1 + len(named)),
         more=terminal.paragraphs(filter(None, (alike, study.words, words)), "dim", indent=0),
-        limits=terminal.paragraphs([*told, *limits(result)], indent=0),
+        limits=terminal.paragraphs([*told, *limits(result, said=said)], indent=0),
         below=[count, *([] if study.imported else [_line("host", host_words(study, facts))]), foot],
         short=()
         if study.imported or own
@@ -134,7 +135,17 @@ def finding(result: Result, view: ResultView | None = None) -> Text:
         text.append("; " if text else "").append(f"{results.MARKS[verdict]} {words}", style=f"bold {style}")
     label = every[0].measured.label
     text.append(f" ({label} against {study.baseline})" if len(every) > 1 else f" ({label})")
+    if weaker := _less_durable(study, every):
+        text.append(f"; less durable: {names_text(weaker, NAMES)}", style="bold yellow")
     return text
+
+
+def _less_durable(study: Study, every: Sequence[Comparison]) -> list[str]:
+    """Return the arms that are better than the baseline and promise less of what was written."""
+    better = (study.arm(one.candidate).stack for one in every if one.verdict is Verdict.BETTER)
+    promised = durability_of(study.arm(study.baseline).stack).promise
+    weaker = [one for one in better if one.kind.made_here and durability_of(one).weaker_than(promised)]
+    return [arm.name for arm in study.arms if arm.stack in weaker and arm.name in {one.candidate for one in every}]
 
 
 def _beside_baseline(result: Result) -> Iterator[Text]:
@@ -236,8 +247,10 @@ _BUSY = ("cpu-wait", "steal", "foreign-io", "cpu-throttled")
 """The gates that say that others use this host."""
 
 
-def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
-    """Yield a line for each thing that undoes or limits a verdict, or a few words; no short form leaves one out."""
+def limits(result: Result, *, said: Collection[str] = (), short: bool = False) -> Iterator[Text]:
+    """Yield a line for each thing that undoes or limits a verdict, or a few words; no short form leaves one out, but
+    for reasons that were `said` already.
+    """
     study = result.study
     if wrong := not_verified(result):
         told = (f"{names_text(what, 2)} ({names_text(arms, 1)})" for what, arms in wrong.items())
@@ -251,7 +264,7 @@ def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
     failures = [f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures]
     if failures:
         yield Text(f"failed: {names_text(failures, 1)}", style="red")
-    yield from (Text(line, style="yellow") for line in _unsure(result, short=short))
+    yield from (Text(line, style="yellow") for line in _unsure(result, said, short=short))
     if study.imported:
         yield Text(evidence.imported_limits(study), style="yellow")
         differ = [*evidence.imported_warnings(study), *(() if study.sources else evidence.other_options(study))]
@@ -286,7 +299,7 @@ def _durability(arms: Iterable[Arm]) -> str:
     return "; ".join(told) if len(found) > 1 else ""
 
 
-def _unsure(result: Result, *, short: bool) -> Iterator[str]:
+def _unsure(result: Result, said: Collection[str], *, short: bool) -> Iterator[str]:
     """Say why pairs are undecided, each reason once, and what would undo a verdict, or look like it."""
     margin, why = format_share(result.study.margin, 0), dict[str, dict[str, None]]()
     few = dict[str, dict[str, None]]()
@@ -299,7 +312,7 @@ def _unsure(result: Result, *, short: bool) -> Iterator[str]:
         if one.verdict is Verdict.UNDECIDED:
             known = _WHY.get(one.reason)
             if one.reason is Reason.NOT_SETTLED and one.change is not None:
-                known = "runs of one arm differ by as much"
+                known = "earlier runs are too few, or lie too far apart, to tell it from chance"
             words = one.why if known is None or one.closed else known.format(margin=margin)
             other = "" if one.baseline == result.study.baseline else f" against {one.baseline}"
             why.setdefault(words, {})[f"{one.candidate}{other}"] = None
@@ -307,7 +320,7 @@ def _unsure(result: Result, *, short: bool) -> Iterator[str]:
         yield "decided in few rounds: a second run tells"
     for words, arms in () if short else few.items():
         yield f"{names_text([*arms], _PAIRS)}: {words}"
-    for words, arms in why.items():
+    for words, arms in ((words, arms) for words, arms in why.items() if words not in said):
         yield f"undecided: {names_text([*arms], _PAIRS)}: {words}"
 
 

@@ -14,6 +14,7 @@ from virtune.model.reason import Reason
 from virtune.model.remark import GATE_BY_ID, Weight, label_of
 from virtune.model.result import ArmRemark, ArmSummary, Basis, Drift, Result, Stopped
 from virtune.model.study import Study
+from virtune.model.study_options import Provenance, Takes, value_text
 from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import SIBLINGS_MIN, Verdict
 from virtune.model.workload import Workload
@@ -225,8 +226,16 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
         vary = f"differences of {basis.workload} vary by {share_text(basis.noise)} from round to round"
         yield f"{vary}: deciding the rest would take more than an hour{_of_the_host(result.study)}"
     else:  # its error is spent, so a longer plan needs a new study
-        whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
-        yield f"a --budget of {whole} decides the rest (90 % likely if they differ so)"
+        whole = value_text(Takes.TIME, math.ceil(basis.seconds_left + (result.elapsed_seconds or 0.0)))
+        place = _in_place_of(result.study)
+        yield f"run again with --budget {whole}{place}: 90 % likely to decide the rest"
+
+
+def _in_place_of(study: Study) -> str:
+    """Say which option of the command would bound its rounds beside a budget."""
+    typed = {one.name: one.value for one in study.options if one.source is Provenance.FLAG}
+    found = "--quick" if typed.get("quick") == "yes" else "--rounds" if "rounds" in typed else ""
+    return f", not {found}" if found else ""
 
 
 def _of_the_host(study: Study) -> str:
