@@ -176,10 +176,10 @@ def test_of_nights_that_were_disturbed_one_that_is_far_slower_is_worse(user: Use
     assert verdicts(user, first, slow) == {"undecided: between-runs"}
     told = " ".join(user.run("compare", first, slow, "--store", str(user.store), exactly=True).stdout.split())
     assert "too few earlier runs to tell how far runs of different times lie apart" in told
-    assert f"2 runs of one configuration, disturbed as {first} and {slow}," in told
+    assert f"2 of one configuration, disturbed as {first} and {slow}," in told
     quiet = night(user, 3, 1.03)
     told = " ".join(user.run("compare", first, slow, "--store", str(user.store), exactly=True).stdout.split())
-    assert "beside the one that is compared, 1 (1 more was not);" in told
+    assert "beside the one that is compared the store has 1 (1 more was not);" in told
     assert verdicts(user, first, slow) == {"undecided: between-runs"}, "a quiet night tells nothing of busy ones"
     assert verdicts(user, quiet, slow) == {"undecided: between-runs"}
     night(user, 4, 1.02, busy=True)

@@ -175,7 +175,8 @@ _RIGS = (*rig_words(), *rig_words_with_where())
 _TUNED = (*rig_words(lambda row: row.has_qemu), *rig_words_with_where())  # of the others nothing can be turned
 _STACKS = "What runs the disk stack."
 _OF_VM = (
-    "on the storage that it lies on: a libvirt domain, a Proxmox VM's number, or a file with a VM's configuration."
+    "on the storage that it lies on: a libvirt domain, a Proxmox VM's number, a running QEMU by its name, or a file"
+    " with a VM's configuration."
     " The VM is only read."
 )
 _WORKLOAD = "A named workload, fio's own words"

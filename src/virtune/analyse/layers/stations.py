@@ -318,7 +318,7 @@ def vcpu(seen: SeenPath) -> Weighed:
     busy, stalled = sum(one.busy for one in vcpus), sum(one.stalled for one in vcpus)
     more = "give the VM another vCPU"
     if seen.one_at_a_time:
-        more = "have more I/Os in flight (of one at a time another vCPU serves none)"
+        more = "have more I/Os in flight (with one at a time another vCPU has nothing to do)"
     return Weighed(
         sum(one.busy + one.stalled for one in vcpus) / len(vcpus),
         late or f"its {len(vcpus)} vCPUs used {busy:.2f} CPUs",
