@@ -14,6 +14,8 @@ from rich.text import Text
 
 from virtune.model.durability import Promise, durability_of
 from virtune.model.evidence import data_kept
+from virtune.model.knob import Risk
+from virtune.model.knobs import BY_ID as BY_KNOB
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.reason import Reason
@@ -416,8 +418,16 @@ def meaning(result: Result) -> str:
 def following(result: Result) -> str:
     takes = (line for basis in result.basis for line in evidence.what_deciding_takes(result, basis))
     if line := next(takes, ""):
-        return f"{line}; `virtune show`"
+        return f"{line}; {_else(result.study) or '`virtune show`'}"
     return _EVERYTHING if result.study.id else "-v has every figure"
+
+
+def _else(study: Study) -> str:
+    """Say where to read what else decides where the arms differ in one knob alone, which may cost data."""
+    settings = [dict(arm.settings) for arm in study.arms]
+    varied = {name for one in settings for name in one if len({each.get(name) for each in settings}) > 1}
+    knob = BY_KNOB.get(varied.pop()) if len(varied) == 1 else None
+    return f"what else decides: `virtune host knobs {knob.id}`" if knob and knob.risk is Risk.DATA else ""
 
 
 _EVERYTHING = "`virtune show` (every figure), `virtune show report --open` (pictures)"
