@@ -372,10 +372,11 @@ class FleetSearch:
     `arms` are the configurations that all hosts can run, the baseline first, with their settings; `left_out` those
     that some cannot, with these hosts. `options` are the words that every study of it has. `margin` is a share, and
     `metric` is what is to be made better. Without `confirming` the winner is confirmed on the hosts that raced.
-    `hosts` has one task of each host, of which those of the turns are made.
+    `hosts` has one task of each host, of which those of the turns are made; a round of one arm takes `slice_seconds`.
     """
 
     hosts: tuple[FleetTask, ...]
+    slice_seconds: float
     arms: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     left_out: tuple[tuple[str, tuple[str, ...]], ...]
     metric: str

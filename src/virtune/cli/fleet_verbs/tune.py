@@ -101,8 +101,9 @@ class _Turn:
 
     def begins(self, run: "FleetRun", known: "FleetTuning | None") -> None:
         """Show a turn, which begins, and what was found before it; a terminal shows its table alone."""
+        from virtune.flows.fleet.run import left_seconds
         from virtune.report.pages.fleet import turn_line
 
         self.run = run
         if not self._quiet and not sys.stderr.isatty():
-            click.echo(turn_line(run, known), err=True)
+            click.echo(turn_line(run, known, left_seconds(run, {})), err=True)

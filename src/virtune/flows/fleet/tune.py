@@ -19,7 +19,7 @@ import numpy as np
 
 from virtune.analyse.fleet import answer
 from virtune.analyse.search.fleet_race import HOSTS_MIN, TURNS, FleetRace, rounds_of
-from virtune.analyse.search.pilot import log_of
+from virtune.analyse.search.pilot import OVERHEAD_SECONDS, log_of
 from virtune.analyse.stats.anytime import contrasts
 from virtune.analyse.study.verdicts import evidence_of
 from virtune.fleet.ssh import HostError
@@ -58,6 +58,9 @@ _SEARCHES = ("rig", "vary", "fix", "baseline", "durability", "maximize", "minimi
 
 _STUDIES = ("workloads", "seconds", "ramp", "attempts", "span", "scratch", "target", "allow_write_to", "allow_in_use")
 """Options that every comparison of a search gets as they are."""
+
+_BESIDE_SECONDS = 10.0
+"""What a comparison takes besides its rounds: its images, its rigs, its result."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -106,6 +109,7 @@ def plan_search(
     racing, confirming = shared_out(sorted(met), seed=policy.seed)
     search = FleetSearch(
         hosts=tuple(replace(one, loads=met[one.host.name].loads) for one in tasks if one.host.name in met),
+        slice_seconds=_slice_seconds(asked),
         arms=arms,
         left_out=left_out,
         metric=parse_goal(asked.maximize, asked.minimize, ()).metric,
@@ -129,6 +133,12 @@ def _require_options(asked: StudyOptions, given: Sequence[str]) -> None:
             raise UsageError(f"{flag} has no place in one search over many hosts", hint=hint)
     if asked.rig is not None and ":" in asked.rig:
         raise UsageError(f"--rig {asked.rig} names a VM of one host", hint="`--rig vhost-user`")
+
+
+def _slice_seconds(asked: StudyOptions) -> float:
+    """Return how long a round of one arm takes, under all workloads."""
+    ramp = OPTIONS["ramp"].default if asked.ramp is None else asked.ramp
+    return ((asked.seconds or SLICE_SECONDS) + ramp + OVERHEAD_SECONDS) * max(1, len(asked.workloads))
 
 
 def _words_of(asked: StudyOptions) -> tuple[str, ...]:
@@ -205,8 +215,9 @@ def _with_turn(run: FleetRun, hosts: Sequence[str], arms: Sequence[str], rounds:
         words += ["--arm", f"{arm}:{','.join(f'{name}={value}' for name, value in each.items())}"]
     words += ["--baseline", search.baseline if search.baseline in arms else arms[0], *search.options]
     known, part = {one.host.name: one for one in search.hosts}, run.tasks[-1].part + 1 if run.tasks else 0
+    seconds = rounds * len(arms) * search.slice_seconds + _BESIDE_SECONDS
     turn = tuple(
-        replace(known[host], name=f"{run.name}.{number}", part=part, words=tuple(words))
+        replace(known[host], name=f"{run.name}.{number}", part=part, words=tuple(words), expected_seconds=seconds)
         for number, host in enumerate(hosts, len(run.tasks) + 1)
     )
     run = replace(run, tasks=(*run.tasks, *turn))

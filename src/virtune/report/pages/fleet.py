@@ -331,16 +331,20 @@ def search_line(run: fleet.FleetRun, search: fleet.FleetSearch) -> str:
     return printable(f"search {run.name}: {arms} race on {count_text(len(search.racing), 'host')}{apart}")
 
 
-def turn_line(run: fleet.FleetRun, known: fleet.FleetTuning | None) -> str:
-    """Say what a turn does, and what was found before it."""
-    number = run.tasks[0].part + 1 if run.tasks else 1
-    said = f"turn {number} on {names([one.host.name for one in run.tasks])}"
-    if known is None:
-        return printable(said)
-    if known.phase is fleet.FleetPhase.CONFIRM:
-        return printable(f"{said}: {known.winner} against {known.search.baseline}, on fresh data")
-    left = len(known.standing.up_next)
-    return printable(f"{said}: {left} of {len(known.search.arms)} left, {known.winner} leads")
+def turn_line(run: fleet.FleetRun, known: fleet.FleetTuning | None, seconds: float | None) -> str:
+    """Say what a turn does and how long it takes at most, and what was found before it; `run` has its tasks alone, or
+    all those of a search that is gone on with, of which nobody knows here what is over.
+    """
+    parts = [one.part for one in run.tasks]
+    said = f"turn {max(parts) + 1} on {names([*dict.fromkeys(one.host.name for one in run.tasks)])}"
+    if min(parts) < max(parts):
+        return printable(f"going on: {said}")
+    if known is not None and known.phase is fleet.FleetPhase.CONFIRM:
+        said += f": {known.winner} against {known.search.baseline}, on fresh data"
+    elif known is not None:
+        left = len(known.standing.up_next)
+        said += f": {left} of {len(known.search.arms)} left, {known.winner} leads"
+    return printable(f"{said}; about {format_seconds(seconds)}" if seconds else said)
 
 
 def tuned_lines(known: fleet.FleetTuning, found: Mapping[str, fleet.TaskProgress]) -> Iterator[str]:
