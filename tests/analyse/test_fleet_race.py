@@ -58,6 +58,31 @@ def test_many_rounds_on_one_odd_host_do_not_outvote_the_others() -> None:
     assert found.low < 0 < found.high
 
 
+@pytest.mark.parametrize("effects", [(0.3, -0.04, -0.04, -0.04), (0.3, -0.04, -0.04)])
+def test_of_few_hosts_one_that_differs_counts_as_much_as_the_others(effects: tuple[float, ...]) -> None:
+    chance = np.random.default_rng(4)
+    race = FleetRace(("x", "y"), RaceRules())
+    for turn in range(TURNS):
+        race.turn([
+            (str(host), {"x": 0.02 * chance.normal(), "y": effect + 0.02 * chance.normal()})
+            for host, effect in enumerate(effects) for _ in range(rounds_of(turn, len(effects)))
+        ])  # fmt: skip
+    standing = race.standing
+    assert (standing.leader, race.of_their_kind) == ("y", False)
+    assert {one.arm: one.place for one in standing.runners}["x"] is Place.ELIMINATED
+
+
+def test_of_few_hosts_none_is_left_out_of_what_is_said_of_them() -> None:
+    race = FleetRace(("x", "y"), RaceRules())
+    rows = [(host, {"x": 0.1 + 0.001 * number, "y": math.nan if host == "c" else 0.002 * number})
+            for host in "abc" for number in range(5)]  # fmt: skip
+    race.turn(rows)
+    found = next(one.against_leader for one in race.standing.runners if one.arm == "y")
+    assert found is not None
+    assert math.isinf(found.radius)
+    assert not race.standing.certified
+
+
 def test_an_arm_without_values_fails_and_hosts_without_some_are_left_out_of_them() -> None:
     race = FleetRace(("x", "y", "dead"), RaceRules())
     chance = np.random.default_rng(3)

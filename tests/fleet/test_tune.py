@@ -17,9 +17,8 @@ from tests.fleet.machines import Machine, Machines, machines
 from tests.published import complaints
 
 from virtune.cli import run
-from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.here import ARMS_MAX
-from virtune.flows.fleet.tune import common_arms, shared_out
+from virtune.flows.fleet.tune import common_arms, shared_out, wrong_arms
 from virtune.model.errors import UsageError
 from virtune.model.evidence import Listed
 from virtune.store.store import Store
@@ -30,21 +29,26 @@ SEARCH = ["--set", "rig=simulated", "--vary", "disk.aio"]
 PLANTED = """
 import virtune.bench.simulated as hardware
 usual = hardware.effect_of
-hardware.effect_of = lambda stack: usual(stack) * (1.3 if stack.disk.aio == "native" else 1.0)
+hardware.effect_of = lambda stack: usual(stack) * (FACTOR if stack.disk.aio == "native" else 1.0)
 """
-"""What makes a host's simulated disk another one: there native is the best, and io_uring on the others."""
+"""What makes a host's simulated disk another one."""
+
+FACTORS = {"a": 0.85, "b": 0.85, "c": 1.35}
+"""Of native on each host: io_uring is the best on two and in the mean of all three, and native on the last."""
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Three hosts, of which the last one is of another kind."""
-    with machines(tmp_path_factory.mktemp("tune"), "a", "b", "c") as found:
-        other = found.by_name["c"]
-        (other.place / "planted").mkdir()
-        (other.place / "planted" / "sitecustomize.py").write_text(PLANTED)
-        program = other.place / "bin" / "virtune"
-        *before, last = program.read_text().splitlines(keepends=True)
-        program.write_text("".join([*before, f"export PYTHONPATH={other.place}/planted\n", last]))
+    with machines(tmp_path_factory.mktemp("tune"), *FACTORS) as found:
+        for name, factor in FACTORS.items():
+            machine = found.by_name[name]
+            (machine.place / "planted").mkdir()
+            text = PLANTED.replace("FACTOR", f"{factor}")
+            (machine.place / "planted" / "sitecustomize.py").write_text(text)
+            program = machine.place / "bin" / "virtune"
+            *before, last = program.read_text().splitlines(keepends=True)
+            program.write_text("".join([*before, f"export PYTHONPATH={machine.place}/planted\n", last]))
         yield found
 
 
@@ -148,14 +152,12 @@ def test_names_of_configurations_become_such_as_an_arm_may_have_and_stay_apart()
 def test_what_a_host_says_is_no_configuration_of_ours_is_refused(
     settings: tuple[tuple[str, str], ...], said: str
 ) -> None:
-    with pytest.raises(HostError, match=said):
-        common_arms({"a": (("baseline", BASE), ("x", settings))})
+    assert said in wrong_arms((("baseline", BASE), ("x", settings)))
 
 
 def test_too_many_configurations_and_too_few_are_refused() -> None:
     many = tuple((f"n{number}", (("iothread.poll_max_ns", str(number)),)) for number in range(ARMS_MAX + 1))
-    with pytest.raises(UsageError, match="more than 64"):
-        common_arms({"a": many})
+    assert "more than 64" in wrong_arms(many)
     with pytest.raises(UsageError, match="no two configurations"):
         common_arms({"a": (("baseline", BASE), ("n", NATIVE)), "b": (("baseline", BASE), ("u", URING))})
 

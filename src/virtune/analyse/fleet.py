@@ -227,9 +227,10 @@ def smaller_group(estimates: Sequence[HostEstimate]) -> tuple[str, ...]:
     where one level and its variation explain them, and where a host would stand alone: that is an odd one.
     """
     order = sorted(estimates, key=lambda one: one.value)
-    count, rest = len(order), np.array([one.value for one in order]) - fmean(one.value for one in order)
-    whole = float((rest**2).sum())
-    if count < 6 or not whole:
+    if (count := len(order)) < 6:
+        return ()
+    rest = np.array([one.value for one in order]) - fmean(one.value for one in order)
+    if not (whole := float((rest**2).sum())):
         return ()
     between = between_groups(rest)[1:-1] / whole  # neither of one host
     first = int(between.argmax()) + 2

@@ -353,8 +353,9 @@ class FleetTask:
     """One study on one host. `name` is unique on every host; `part` counts what runs one after the other.
 
     `expected_seconds` is how long the host said beforehand that it takes; None where that is unknown. `loads` names
-    the storage outside of the host that it loads, as the host said. `words` are those of this study alone, in a
-    search; empty where they are the run's.
+    the storage outside of the host that it loads, as the host said. In a search `words` are those of this study alone
+    (empty: the run's), `confirms` says that it is no part of the race, and `counted` is the study that counts, once
+    the turn after it was planned: what ends later does not.
     """
 
     name: str
@@ -363,6 +364,8 @@ class FleetTask:
     expected_seconds: float | None = None
     loads: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    confirms: bool = False
+    counted: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,7 +443,8 @@ class FleetTuning:
     `of_their_kind`: the race speaks of hosts of this kind, and not only of those that raced. `more_hosts_only`: no
     number of rounds on these hosts would tell more. `hosts` are those whose rounds count. `confirmed` is the winner
     against the baseline by workload; empty before it was confirmed, and where the baseline itself won. Figures of
-    guests that were `emulated` recommend nothing.
+    guests that were `emulated` recommend nothing. `without` are hosts on which the winner gave no value, and
+    `needs_seconds` how long a slice must be for the metric to have any.
     """
 
     run: FleetRun
@@ -455,6 +459,13 @@ class FleetTuning:
     better_there: tuple[BetterThere, ...] = ()
     simulated: bool = False
     emulated: bool = False
+    without: tuple[str, ...] = ()
+    needs_seconds: float | None = None
+
+    @property
+    def certified(self) -> bool:
+        """Whether no other configuration is better by more than the margin, on every host that raced."""
+        return self.standing.certified and not self.without
 
     @property
     def winner(self) -> str | None:
@@ -466,7 +477,7 @@ class FleetTuning:
         """Change where the winner is better than the baseline on fresh data under every workload, keep where it is so
         under none: on the mean over hosts where there are POOLED_MIN, else on each of them.
         """
-        if self.winner is None or self.phase is not FleetPhase.OVER or self.emulated:
+        if self.winner is None or self.phase is not FleetPhase.OVER or self.emulated or self.without:
             return Recommendation.UNDECIDED
         if self.winner == self.search.baseline:
             return Recommendation.KEEP

@@ -403,6 +403,10 @@ class StudyOptions:
         },
         why="a comparison stops when it knows, so this is only its end; a single stack needs only its spread shown",
     )  # fmt: skip
+    all_rounds: bool = _row(
+        takes=Takes.SWITCH, verbs=("compare",), not_in_plan=_THE_CALL,
+        help="Measure all of --rounds, also where every pair is decided before.",
+    )  # fmt: skip
     seconds: float | None = _row(
         takes=Takes.TIME, verbs=ALL, low=SECONDS_MIN, high=SECONDS_MAX, plan="seconds",
         help={"": "Measured time of one trial.", "check": "About how long.", "tune": "Measured time of a slice."},

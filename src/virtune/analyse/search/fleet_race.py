@@ -4,18 +4,19 @@
 What a setting does differs from host to host, and no number of rounds on some hosts tells what it does on others. So
 from HOSTS_MIN hosts on the host is the unit: the difference of two arms is the mean over hosts of what each host's
 rounds show, and its variance is that of the hosts' values, whatever it comes from (noise, heavy tails, rounds that
-are alike, hosts that are unlike). Of fewer hosts the claim is about these hosts only, and every round counts, as in a
-search on one host. How often it is wrong, on simulated fleets: benchmarks/fleet_race.py.
+are alike, hosts that are unlike). Of fewer hosts the claim is about these hosts only: each counts alike, with the
+noise of its own rounds. How often it is wrong, on simulated fleets: benchmarks/fleet_race.py.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
 from virtune.analyse.search.tuning import Race
-from virtune.analyse.stats.anytime import lent_by, too_few
+from virtune.analyse.stats.anytime import contrasts, lent_by, too_few
 from virtune.analyse.stats.noise import EQUAL, Values, moderated
 from virtune.analyse.stats.student import two_sided
 from virtune.model.tuning import Contrast, RaceRules
@@ -43,8 +44,8 @@ def rounds_of(turn: int, hosts: int) -> int:
 class FleetRace(Race):
     """A race in turns: in each turn every host that races measures the arms of `up_next` in some rounds.
 
-    It is judged after each of at most TURNS turns. With the host as the unit each look has its share of the error
-    (Bonferroni), since the intervals of Student's t hold for one look.
+    It is judged after each of at most TURNS turns. Each look has its share of the error (Bonferroni), since the
+    intervals of Student's t hold for one look.
     """
 
     def __init__(self, arms: Sequence[str], rules: RaceRules) -> None:
@@ -78,16 +79,42 @@ class FleetRace(Race):
 
     @property
     def _alpha(self) -> float:
-        return super()._alpha / (TURNS if self.of_their_kind else 1)
+        return super()._alpha / TURNS
 
     def _against(self, leader: int, values: Values, alive: Sequence[int]) -> dict[int, Contrast]:
-        if not self.of_their_kind:
-            return super()._against(leader, values, alive)
         others = [index for index in alive if index != leader]
+        if not self.of_their_kind:
+            each = [values[[one == host for one in self._hosts]] for host in dict.fromkeys(self._hosts)]
+            pairs = [(leader, index) for index in others]
+            by_host = [contrasts(mine, pairs, alpha=self._alpha, doubt=0.0) for mine in each]
+            told = [of_these_hosts(found, alpha=self._alpha) for found in zip(*by_host, strict=True)]
+            return dict(zip(others, told, strict=True))
         found = hosts_values(values[:, [leader]] - values[:, others], self._hosts)
-        contrasts, lasting = over_hosts(found, alpha=self._alpha)
+        told, lasting = over_hosts(found, alpha=self._alpha)
         self._lasting = dict(zip(others, lasting, strict=True))
-        return dict(zip(others, contrasts, strict=True))
+        return dict(zip(others, told, strict=True))
+
+
+def of_these_hosts(found: Sequence[Contrast], *, alpha: float) -> Contrast:
+    """Return the mean of what these hosts show, each counting alike, with the interval of one look at it; none where
+    one of them shows nothing.
+
+    The variance is that of the hosts' own means, by the noise of their rounds; degrees of freedom by Satterthwaite.
+    """
+    variances = [one.sd**2 / one.blocks if one.sd and one.blocks > 1 else 0.0 for one in found]
+    lacking = next((one for one in found if one.blocks < 2), None)
+    if lacking is not None or not any(variances):
+        why = too_few(0 if lacking is None else lacking.blocks)
+        return Contrast(blocks=min(one.blocks for one in found), mean=fmean(one.mean for one in found), why=why)
+    whole = math.fsum(variances)
+    parts = ((value, one.df) for value, one in zip(variances, found, strict=True) if value)
+    df = whole**2 / math.fsum(value**2 / own for value, own in parts)
+    return Contrast(
+        blocks=sum(one.blocks for one in found),
+        mean=fmean(one.mean for one in found),
+        radius=two_sided(1 - alpha, df) * math.sqrt(whole) / len(found),
+        df=df,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,16 +44,16 @@ from virtune.analyse.stats.anytime import LN_MAX, blocks_for, contrast, contrast
 from virtune.analyse.stats.noise import Values
 from virtune.analyse.study.summarise import with_steadiness
 from virtune.analyse.study.verdicts import values_of
-from virtune.analyse.trial.rejection import attempts_by_arm, pardons, ramp_of
+from virtune.analyse.trial.rejection import attempts_by_arm, pardons, ramp_of, rejected_for
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.knobs import whole_plot
-from virtune.model.measurement import percentile_of_all
+from virtune.model.measurement import Measurement, percentile_of_all
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import EMULATED, Weight
 from virtune.model.result import Basis
 from virtune.model.search import Limit, Phase, Search, phase_of
-from virtune.model.study import Study
+from virtune.model.study import Study, Trial
 from virtune.model.text import format_share
 from virtune.model.tuning import (
     UNSTABLE,
@@ -303,6 +303,9 @@ def _check(arm: str, workload: str, limit: Limit, values: Sequence[float], alpha
     )
 
 
+Sound = Sequence[tuple[Trial, Measurement]]
+"""Trials that count, with what they measured."""
+
 LIMIT_BLOCKS_MAX = 60
 """The most blocks spent on whether the leader keeps a limit; after them it stays undecided."""
 
@@ -320,7 +323,9 @@ def tuning(record: StudyRecord) -> Tuning:
     probed = probed_by(study, search, by_phase[Phase.PROBE], pardoned)
     race = rows_of(by_phase[Phase.RACE], pardoned)
     spent = spent_by(study, probed, attempts, ramp)
-    standing, checks, broken = _race(study, search, probed, race, by_phase[Phase.RACE])
+    sound = [(trial, one) for trial, one in measured(by_phase[Phase.RACE])
+             if not rejected_for(trial.arm, one, pardoned)]  # fmt: skip
+    standing, checks, broken = _race(study, search, probed, race, sound)
     wanted = to_join(search, probed, standing, race)
     standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
     winner, distance = _winner(standing, checks, search)
@@ -363,7 +368,7 @@ def tuning(record: StudyRecord) -> Tuning:
 
 
 def _race(
-    study: Study, search: Search, probed: Probed, rows: Rows, trials: Sequence[TrialRecord]
+    study: Study, search: Search, probed: Probed, rows: Rows, sound: Sound
 ) -> tuple[Standing, tuple[LimitCheck, ...], tuple[tuple[str, int], ...]]:
     """Return the standing of the arms that break no limit, the limit checks, and which arms broke one and when."""
     goal, alive = search.goal, list(entrants_of(search, rows))
@@ -380,7 +385,7 @@ def _race(
             found = [arm for arm in alive if state_of(checks, arm) is LimitState.BROKEN]
             broken += [(arm, count) for arm in found]
             alive = [arm for arm in alive if arm not in found]
-    checks = tuple(_by_all(one, trials) if one.state is LimitState.KEPT else one for one in checks)
+    checks = tuple(_by_all(one, sound) if one.state is LimitState.KEPT else one for one in checks)
     spent = sum(1 for row in rows.values() for arm in {arm for arm, _ in row} if arm not in alive)
     cap = None if probed.slices_max is None else max(0, probed.slices_max - spent)
     rules = RaceRules(
@@ -396,10 +401,10 @@ def _race(
     return _until_limits_are_known(standing, checks, cap, len(rows)), checks, tuple(broken)
 
 
-def _by_all(check: LimitCheck, trials: Sequence[TrialRecord]) -> LimitCheck:
+def _by_all(check: LimitCheck, sound: Sound) -> LimitCheck:
     """Leave a limit on a percentile open that the mean of an arm's slices keeps and all their I/Os together break."""
     metric, of = BY_ID[check.limit.metric], (check.arm, check.workload)
-    mine = [one for trial, one in measured(trials) if (trial.arm, trial.workload) == of and not one.causes]
+    mine = [one for trial, one in sound if (trial.arm, trial.workload) == of]
     if metric.percent is None:
         return check
     whole = percentile_of_all([one.histogram_of(metric.of) for one in mine], metric.percent)

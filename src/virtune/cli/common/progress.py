@@ -425,11 +425,13 @@ class CarriedStudy:
     """`begin` is called with the id of the study before its first trial; `run` is how far it was at the end.
 
     `planned` is called with the study and the expected seconds when all preconditions hold and nothing is made yet;
-    None where no time can be said. It may raise EstimatedError.
+    None where no time can be said. It may raise EstimatedError. With `up` the configurations of a search are brought
+    up before, and it has those that start.
     """
 
     begin: Callable[[str], None]
     planned: Callable[[Study, float | None], None] = lambda *_: None
+    up: bool = False
     run: RunProgress | None = None
 
 

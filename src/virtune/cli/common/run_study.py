@@ -21,7 +21,7 @@ from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, facts_text, study_for
 from virtune.flows.run.study import rehearse, run_study
 from virtune.flows.run.trial import all_seconds, directory_of
-from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
+from virtune.flows.run.tune import beforehand, brought_up, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.event import Event, Noticed, Say, SearchMoved
@@ -228,6 +228,7 @@ def tune_for(asked: dict[str, Any]) -> None:
         if not out.quiet:
             click.echo(beforehand(study, seen), err=True)
         if (carried := carried_now()) is not None:
+            study = brought_up(study, leave) if carried.up else study
             carried.planned(study, expected_seconds(study, seen))
         searching(
             store, study, lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen), out

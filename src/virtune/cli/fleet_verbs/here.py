@@ -22,6 +22,7 @@ TAIL_MAX = 8000
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.option("--follow", is_flag=True, help="Go on until it no longer runs, a line for each change.")
 @click.option("--estimate", is_flag=True, help="Say how long it would take, and begin nothing.")
+@click.option("--up", is_flag=True, help="Bring the configurations of a search up once, and name those that start.")
 @click.option("--stop", is_flag=True, help="Ask it to stop; what is finished is kept.")
 @click.option("--rows", is_flag=True, help="Write the study TASK as a bundle of its rows and captures.")
 @click.option("--changes", is_flag=True, help="Write what the journal of the change TASK holds.")
@@ -32,6 +33,7 @@ def here(
     *,
     follow: bool,
     estimate: bool,
+    up: bool,
     stop: bool,
     rows: bool,
     changes: bool,
@@ -57,7 +59,7 @@ def here(
         click.echo(entries_text(Journal(data_directory() / JOURNALS / task)))
         return 0
     if estimate:
-        click.echo(fleet_here.line_of(_estimated(words)))
+        click.echo(fleet_here.line_of(_estimated(words, up=up)))
         return 0
     if words:
         fleet_here.begin(task, words)
@@ -89,8 +91,10 @@ class Kept(io.TextIOBase):
         return True
 
 
-def _estimated(words: Sequence[str]) -> "TaskProgress":
-    """Plan a study up to its first step: how long it would take, or why it cannot run here."""
+def _estimated(words: Sequence[str], *, up: bool) -> "TaskProgress":
+    """Plan a study up to its first step: how long it would take, or why it cannot run here. With `up` configurations
+    that do not come up are left out of a search.
+    """
     from virtune.bench.volumes import seen_at
     from virtune.cli import run
     from virtune.cli.common.progress import CarriedStudy, EstimatedError
@@ -111,7 +115,7 @@ def _estimated(words: Sequence[str]) -> "TaskProgress":
 
     out, err = Kept(None), Kept(None)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned))
+        code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned, up=up))
     if told or code == 0:
         return told[0] if told else TaskProgress(state=TaskState.WAITING)
     said, hint = fleet_here.said_by(err.tail)

@@ -30,7 +30,7 @@ def tune(
     words: tuple[str, ...], *, again: str | None, patience: float, stuck: str, store: "StorePlace | None",
     folder: Path, as_json: bool, **asked: Any,
 ) -> int:  # fmt: skip
-    """Search once over many hosts: N hosts that are alike are nearly N times as fast as one.
+    """Search once over many hosts: together they find the best configuration sooner than one.
 
     Options that are not listed here are those of `virtune tune`: what to vary, the load, the goal. The configurations
     that all hosts can run race in turns on two thirds of the hosts, and the winner is compared with the baseline on
@@ -44,12 +44,14 @@ def tune(
     virtune fleet tune --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.run import RUNS, Carrying
-    from virtune.flows.fleet.tune import PlannedSearch, search_fleet
+    from virtune.flows.fleet.tune import PlannedSearch, require_search, search_fleet
     from virtune.model.fleet import TaskState
 
     if again is not None and words:
         raise UsageError("--again goes on with a search, which has its options already", hint="leave one out")
-    planned = _planned(words, asked) if again is None else PlannedSearch(run=RUNS.find(again), refused={})
+    planned = (
+        _planned(words, asked) if again is None else PlannedSearch(run=require_search(RUNS.find(again)), refused={})
+    )
     run = planned.run
     found, place, quiet = Found(), fleet_place(folder, store), asked["quiet"] or as_json
     access = access_for(run, asked)

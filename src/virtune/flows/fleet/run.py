@@ -183,10 +183,13 @@ def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
     return MetFleet(run=run, refused=refused)
 
 
-def plans_of(run: FleetRun, access: FleetAccess) -> tuple[dict[str, TaskProgress], dict[str, TaskProgress]]:
+def plans_of(
+    run: FleetRun, access: FleetAccess, *, up: bool = False
+) -> tuple[dict[str, TaskProgress], dict[str, TaskProgress]]:
     """Tell hosts apart, since one by two names would be measured twice at once, and let each plan its study: what it
-    cannot run, and how long it takes. What began earlier is not planned again. Returns the plans of the hosts that
-    cannot run it, and of those that can, by their names.
+    cannot run, and how long it takes. What began earlier is not planned again. With `up` each brings the
+    configurations of its search up once, and names those that start. Returns the plans of the hosts that cannot run
+    it, and of those that can, by their names.
     """
     noted = OpenTasks(run)
     new = {task.host.name: task for task in run.tasks if noted.is_new(task)}
@@ -195,7 +198,7 @@ def plans_of(run: FleetRun, access: FleetAccess) -> tuple[dict[str, TaskProgress
         task = new.get(ready.name)
         if task is None:
             return None
-        words = ("fleet", "here", task.name, "--estimate", "--", *run.words)
+        words = ("fleet", "here", task.name, "--estimate", *(["--up"] if up else []), "--", *run.words)
         return progress_in(ready.asked(*words, most_bytes=PLAN_MAX))
 
     refused, met = dict[str, TaskProgress](), dict[str, TaskProgress]()

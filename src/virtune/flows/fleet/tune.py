@@ -18,18 +18,19 @@ from statistics import fmean
 import numpy as np
 
 from virtune.analyse.fleet import answer
-from virtune.analyse.search.fleet_race import HOSTS_MIN, TURNS, FleetRace, rounds_of
-from virtune.analyse.search.pilot import OVERHEAD_SECONDS, log_of
+from virtune.analyse.search.fleet_race import HOSTS_MIN, TURNS, FleetRace, of_these_hosts, rounds_of
+from virtune.analyse.search.pilot import BEYOND_SLACK, OVERHEAD_SECONDS, log_of
 from virtune.analyse.stats.anytime import contrasts
-from virtune.analyse.study.verdicts import evidence_of
+from virtune.analyse.study.verdicts import BEYOND, evidence_of
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import ARMS_MAX, require_words
 from virtune.flows.fleet.results import FleetPlace, summaries
-from virtune.flows.fleet.run import RUNS, Carrying, FleetPolicy, MetFleet, Say, plans_of, run_fleet
+from virtune.flows.fleet.run import RUNS, Carrying, FleetPolicy, MetFleet, OpenTasks, Say, plans_of, run_fleet
 from virtune.flows.run.tune import ERROR, SLICE_SECONDS
 from virtune.flows.stored.show import by_todays_method, study_id
-from virtune.model.errors import PlanError, UsageError
+from virtune.model.durability import durability_of
+from virtune.model.errors import PlanError, UsageError, VirtuneError
 from virtune.model.evidence import StudyRecord, measured
 from virtune.model.fleet import (
     BetterThere,
@@ -43,11 +44,12 @@ from virtune.model.fleet import (
     TaskProgress,
     TaskState,
 )
+from virtune.model.metric import BY_ID
 from virtune.model.remark import EMULATED
 from virtune.model.stack import Stack
 from virtune.model.study_options import OPTIONS, StudyOptions, Takes, flag_of, was_said
 from virtune.model.tuning import RaceRules, Standing
-from virtune.model.verdict import Interval
+from virtune.model.verdict import Interval, fewest_planned
 from virtune.plan.arms import apply_settings
 from virtune.plan.goal import parse_goal
 
@@ -100,13 +102,17 @@ def plan_search(
         name=name, created=now.isoformat(timespec="seconds"), words=("tune", *words), tasks=tasks,
         at_once=policy.at_once, shares=policy.shares, virtune=access.virtune,
     )  # fmt: skip
-    refused, met = plans_of(run, access)
+    refused, met = plans_of(run, access, up=True)
+    wrong = {host: said for host, one in met.items() if (said := wrong_arms(one.arms))}
+    refused |= {host: replace(met.pop(host), state=TaskState.FAILED, said=said) for host, said in wrong.items()}
     if len(met) < 2:
         why = next((f": {host}: {one.said}" for host, one in refused.items()), "")
         hint = "`virtune tune` searches on one host"
         raise UsageError(f"{len(met)} of {len(hosts)} hosts can take part{why}", hint=hint)
     arms, left_out = common_arms({host: one.arms for host, one in met.items()})
-    racing, confirming = shared_out(sorted(met), seed=policy.seed)
+    _require_one_promise(arms)
+    confirm = OPTIONS["confirm"].default if asked.confirm is None else asked.confirm
+    racing, confirming = shared_out(sorted(met), seed=policy.seed, confirm=confirm)
     search = FleetSearch(
         hosts=tuple(replace(one, loads=met[one.host.name].loads) for one in tasks if one.host.name in met),
         slice_seconds=_slice_seconds(asked),
@@ -117,7 +123,7 @@ def plan_search(
         options=_words_of(asked),
         racing=racing,
         confirming=confirming,
-        confirm_rounds=OPTIONS["confirm"].default if asked.confirm is None else asked.confirm,
+        confirm_rounds=confirm,
     )
     run = _with_turn(
         replace(run, tasks=(), search=search), racing, [one for one, _ in arms], rounds_of(0, len(racing))
@@ -131,6 +137,8 @@ def _require_options(asked: StudyOptions, given: Sequence[str]) -> None:
             flag = flag_of(name) if name in OPTIONS else f"--{name.replace('_', '-')}"
             hint = "leave it out, or let each host search by itself: `virtune fleet run` with `tune`"
             raise UsageError(f"{flag} has no place in one search over many hosts", hint=hint)
+    if asked.confirm is not None and 0 < asked.confirm < (least := fewest_planned(2)):
+        raise UsageError(f"--confirm {asked.confirm} can decide nothing", hint=f"`--confirm {least}`, or 0 for none")
     if asked.rig is not None and ":" in asked.rig:
         raise UsageError(f"--rig {asked.rig} names a VM of one host", hint="`--rig vhost-user`")
 
@@ -161,16 +169,11 @@ def _words_of(asked: StudyOptions) -> tuple[str, ...]:
 def common_arms(found: Mapping[str, Arms]) -> tuple[Arms, tuple[tuple[str, tuple[str, ...]], ...]]:
     """Return the configurations that all hosts can run, the baseline first, and the others with hosts that cannot.
 
-    Names become such that `compare --arm` takes. Raises UsageError where fewer than two are left, HostError for what
-    is no configuration.
+    Names become such that `compare --arm` takes. Raises UsageError where fewer than two are left.
     """
     every: dict[tuple[tuple[str, str], ...], str] = {}
-    for host, arms in found.items():
-        if len(arms) > ARMS_MAX:
-            said = f"{host} has more than {ARMS_MAX} configurations, which one search over many hosts takes at most"
-            raise UsageError(said, hint="name fewer values by `--vary KNOB=A,B`")
+    for arms in found.values():
         for name, settings in arms:
-            _require_settings(host, settings)
             every.setdefault(settings, name)
     by_host = {host: {settings for _, settings in arms} for host, arms in found.items()}
     kept, left_out = list[tuple[str, tuple[tuple[str, str], ...]]](), list[tuple[str, tuple[str, ...]]]()
@@ -183,32 +186,61 @@ def common_arms(found: Mapping[str, Arms]) -> tuple[Arms, tuple[tuple[str, tuple
         else:
             kept.append((short, settings))
     if len(kept) < 2:
-        raise UsageError("no two configurations that all of these hosts can run", hint="`--host` chooses hosts")
+        hint = "`--host` chooses hosts"
+        if any(name == "guest.system" for settings in every for name, _ in settings):
+            hint = "not all have the same test guest: `--set guest.system=linux`, or leave hosts out"
+        raise UsageError("no two configurations that all of these hosts can run", hint=hint)
     return tuple(kept), tuple(left_out)
 
 
-def _require_settings(host: str, settings: Sequence[tuple[str, str]]) -> None:
-    try:
-        apply_settings(Stack(), [f"{name}={value}" for name, value in settings])
-    except PlanError as error:
-        raise HostError(f"{host} named a configuration that is none: {error.message}") from None
-    if any("," in value for _, value in settings):  # it would be several settings in one word
-        raise HostError(f"{host} named a configuration with a comma in a value")
+def wrong_arms(arms: Arms) -> str:
+    """Say what is wrong with the configurations that a host named; empty where nothing is."""
+    if len(arms) > ARMS_MAX:
+        return f"it has more than {ARMS_MAX} configurations, which a search over many hosts takes at most"
+    for _, settings in arms:
+        try:
+            _stack_of(settings)
+        except PlanError as error:
+            return f"it named a configuration that is none: {error.message}"
+        if any("," in value for _, value in settings):  # it would be several settings in one word
+            return "it named a configuration with a comma in a value"
+    return ""
 
 
-def shared_out(hosts: Sequence[str], *, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the hosts that race, and the third of them that confirms; of fewer than HOSTS_MIN hosts all race."""
+def _stack_of(settings: Sequence[tuple[str, str]]) -> Stack:
+    return apply_settings(Stack(), [f"{name}={value}" for name, value in settings])[0]
+
+
+def _require_one_promise(arms: Arms) -> None:
+    """Raise UsageError where the baseline promises another durability than what races: they cannot be ranked."""
+    (_, baseline), *others = arms
+    promised = durability_of(_stack_of(baseline)).promise
+    unlike = next((one for one in others if durability_of(_stack_of(one[1])).promise is not promised), None)
+    if unlike is not None:
+        asked = durability_of(_stack_of(unlike[1])).promise
+        hint = f"`--baseline` names settings of durability `{asked}`, which are compared with"
+        raise UsageError(f"the baseline has durability `{promised}`, and what races `{asked}`", hint=hint)
+
+
+def shared_out(hosts: Sequence[str], *, seed: int, confirm: int = 1) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the hosts that race, and the third of them that confirms; all race of fewer than HOSTS_MIN hosts, and
+    where nothing is confirmed.
+    """
     order = list(hosts)
     Random(seed).shuffle(order)  # noqa: S311 - an order, not a secret
-    apart = len(order) // 3 if len(order) >= HOSTS_MIN else 0
+    apart = len(order) // 3 if len(order) >= HOSTS_MIN and confirm else 0
     return tuple(sorted(order[apart:])), tuple(sorted(order[:apart]))
 
 
-def _with_turn(run: FleetRun, hosts: Sequence[str], arms: Sequence[str], rounds: int) -> FleetRun:
+def _with_turn(
+    run: FleetRun, hosts: Sequence[str], arms: Sequence[str], rounds: int, *, confirms: bool = False
+) -> FleetRun:
     """Add a turn, so many rounds of these arms on each of these hosts, and keep that before a host hears of it."""
     search = _search_of(run)
     settings = dict(search.arms)
-    words = ["compare", "--rounds", str(rounds), "--margin", f"{search.margin:g}", "--metric", search.metric]
+    # a race counts rounds, whatever is decided on a host; a verdict may come sooner
+    words = ["compare", "--rounds", str(rounds), "--restart" if confirms else "--all-rounds"]
+    words += ["--margin", f"{search.margin:g}", "--metric", search.metric]
     for arm in arms:
         own = dict(settings[arm])
         each = {"rig": OPTIONS["rig"].default_for("compare")} | own
@@ -217,7 +249,14 @@ def _with_turn(run: FleetRun, hosts: Sequence[str], arms: Sequence[str], rounds:
     known, part = {one.host.name: one for one in search.hosts}, run.tasks[-1].part + 1 if run.tasks else 0
     seconds = rounds * len(arms) * search.slice_seconds + _BESIDE_SECONDS
     turn = tuple(
-        replace(known[host], name=f"{run.name}.{number}", part=part, words=tuple(words), expected_seconds=seconds)
+        replace(
+            known[host],
+            name=f"{run.name}.{number}",
+            part=part,
+            words=tuple(words),
+            expected_seconds=seconds,
+            confirms=confirms,
+        )
         for number, host in enumerate(hosts, len(run.tasks) + 1)
     )
     run = replace(run, tasks=(*run.tasks, *turn))
@@ -225,8 +264,13 @@ def _with_turn(run: FleetRun, hosts: Sequence[str], arms: Sequence[str], rounds:
     return run
 
 
+def require_search(run: FleetRun) -> FleetRun:
+    """Return a run that is a search. Raises UsageError for one that is none."""
+    _search_of(run)
+    return run
+
+
 def _search_of(run: FleetRun) -> FleetSearch:
-    """Return the search of a run. Raises UsageError for a run of another kind."""
     if run.search is None:
         raise UsageError(f"{run.name} is no search", hint=f"`virtune fleet run --again {run.name}` goes on with it")
     return run.search
@@ -238,69 +282,109 @@ def search_fleet(
     """Run turn after turn to the end of a search; returns its findings, and how each task ended.
 
     `begins` hears of each turn, a run of its tasks alone, and of the findings before it. A host whose study failed or
-    was lost takes no further part.
+    was lost takes no further part. Raises UsageError for a run that is no search.
     """
-    found, known = dict[str, TaskProgress](), None
+    search, known = _search_of(run), None
+    found = _of_earlier_turns(run)
     while True:
         begins(replace(run, tasks=tuple(one for one in run.tasks if one.name not in found)), known)
         found = run_fleet(MetFleet(run=run, refused={}), carrying, say=say, known=found)
+        found |= _not_to_be_used(search, run, found, carrying.place)
         known = tuning_of(run, found, carrying.place)
-        if known.phase is FleetPhase.OVER:
-            return known, found
-        run = _next_turn(run, known, found)
+        turn = _next_turn(run, known, found)
+        if turn is None:
+            return replace(known, phase=FleetPhase.OVER), found
+        run = turn
 
 
-def _next_turn(run: FleetRun, known: FleetTuning, found: Mapping[str, TaskProgress]) -> FleetRun:
-    search = _search_of(run)
-    if known.phase is FleetPhase.CONFIRM:
-        assert known.winner is not None  # noqa: S101 - else the search is over
-        hosts = _well(search.confirming or search.racing, run, found)
-        return _with_turn(run, hosts, [search.baseline, known.winner], search.confirm_rounds)
-    hosts = _well(search.racing, run, found)
-    arms = [one for one in (name for name, _ in search.arms) if one in known.standing.up_next]
+def _of_earlier_turns(run: FleetRun) -> dict[str, TaskProgress]:
+    """Return how the tasks before the last turn ended: what counted when the turn after it was planned, and no other.
+    So what is known of a turn never changes, whoever comes back later.
+    """
+    open_, last = OpenTasks(run), run.tasks[-1].part
+    found = dict[str, TaskProgress]()
+    for task in (one for one in run.tasks if one.part < last):
+        gone = TaskState.LOST if task in open_ else TaskState.FAILED
+        said = "" if task.counted else "it had not ended when the next turn began"
+        state = TaskState.FINISHED if task.counted else gone
+        found[task.name] = TaskProgress(state=state, study=task.counted, said=said)
+    return found
+
+
+def _not_to_be_used(
+    search: FleetSearch, run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace
+) -> dict[str, TaskProgress]:
+    """Return the finished tasks of the last turn whose studies are not what was asked for, as failed."""
+    wrong = dict[str, TaskProgress]()
+    for task in (one for one in run.tasks if one.part == run.tasks[-1].part):
+        if (ended := found[task.name]).state is TaskState.FINISHED:
+            try:
+                _record(search, task.host.name, ended.study, place)
+            except VirtuneError as error:
+                said = f"its study cannot be used: {error.message}"
+                wrong[task.name] = replace(ended, state=TaskState.FAILED, said=said, hint=error.hint or "")
+    return wrong
+
+
+def _next_turn(run: FleetRun, known: FleetTuning, found: Mapping[str, TaskProgress]) -> FleetRun | None:
+    """Return the run with its next turn, and what counts of the turns before it; None at the end of the search."""
+    search, confirms = _search_of(run), known.phase is FleetPhase.CONFIRM
+    ill = {task.host.name for task in run.tasks if found[task.name].state is not TaskState.FINISHED}
+    wanted = (search.confirming or search.racing) if confirms else search.racing
+    hosts = [one for one in wanted if one not in ill]
+    if known.phase is FleetPhase.OVER or known.winner is None or not hosts:
+        return None
+    ended = ((one, found[one.name]) for one in run.tasks)
+    counted = (replace(one, counted=how.study if how.state is TaskState.FINISHED else "") for one, how in ended)
+    run = replace(run, tasks=tuple(counted))
+    if confirms:
+        return _with_turn(run, hosts, [search.baseline, known.winner], search.confirm_rounds, confirms=True)
+    arms = [name for name, _ in search.arms if name in known.standing.up_next]
     return _with_turn(run, hosts, arms, rounds_of(known.turns, len(hosts)))
-
-
-def _well(hosts: Sequence[str], run: FleetRun, found: Mapping[str, TaskProgress]) -> list[str]:
-    """Return those of some hosts on which no study failed or was lost."""
-    ill = {one.host.name for one in run.tasks if found[one.name].state is not TaskState.FINISHED}
-    return [one for one in hosts if one not in ill]
 
 
 def tuning_of(run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace) -> FleetTuning:
     """Return the findings of a search from its plan and its gathered studies; `found` says how its tasks ended."""
-    search, rounds = _search_of(run), Rounds()
+    search, rounds, seen = _search_of(run), Rounds(), list[StudyRecord]()
     race = FleetRace([name for name, _ in search.arms], RaceRules(margin=search.margin, error=ERROR))
-    turns = [_studies_of(run, part, found) for part in sorted({one.part for one in run.tasks})]
-    done, over, seen = 0, False, list[StudyRecord]()
-    while turns and not over:
-        records = {host: _record(search, host, study, place) for host, study in turns.pop(0).items()}
-        new = [row for host, record in records.items() for row in _rounds_in(search, host, record)]
-        if new:
-            race.turn(new)
-        rounds, done = [*rounds, *new], done + 1
-        seen += records.values()
-        over = not new or not race.standing.up_next or race.more_hosts_only or done >= TURNS
-    known = race.standing
-    to_confirm = over and known.leader not in (None, search.baseline) and search.confirm_rounds
-    confirmed = _confirmed(turns[0], search, place) if turns else ()
-    phase = FleetPhase.OVER if over else FleetPhase.RACE
+    parts, last = sorted({one.part for one in run.tasks if not one.confirms}), Rounds()
+    for part in parts:
+        records = {host: _record(search, host, study, place) for host, study in _studies_of(run, part, found).items()}
+        last = [row for host, record in records.items() for row in _rounds_in(search, host, record)]
+        if last:
+            race.turn(last)
+        rounds, seen = [*rounds, *last], [*seen, *records.values()]
+    known, confirming = race.standing, [one for one in run.tasks if one.confirms]
+    over = bool(confirming or not last or not known.up_next or race.more_hosts_only or len(parts) >= TURNS)
+    to_confirm = over and not confirming and known.leader not in (None, search.baseline) and search.confirm_rounds
+    hosts = tuple(dict.fromkeys(host for host, _ in rounds))
+    gave = {host for host, block in rounds if math.isfinite(block.get(known.leader or "", math.nan))}
+    remarks = (remark for one in seen for _, each in measured(one.trials) for remark in each.remarks)
     return FleetTuning(
         run=run,
         search=search,
-        phase=FleetPhase.CONFIRM if to_confirm and not turns else phase,
-        turns=done,
-        hosts=tuple(dict.fromkeys(host for host, _ in rounds)),
+        phase=FleetPhase.CONFIRM if to_confirm else FleetPhase.OVER if over else FleetPhase.RACE,
+        turns=len(parts),
+        hosts=hosts,
         standing=known,
         of_their_kind=race.of_their_kind,
         more_hosts_only=race.more_hosts_only,
-        confirmed=confirmed,
+        confirmed=_confirmed(_studies_of(run, confirming[0].part, found), search, place) if confirming else (),
         better_there=_better_there(search, known, rounds),
         simulated=any(one.study.simulated for one in seen),
-        emulated=any(
-            remark.id == EMULATED.id for one in seen for _, each in measured(one.trials) for remark in each.remarks
-        ),
+        emulated=any(remark.id == EMULATED.id for remark in remarks),
+        without=tuple(one for one in hosts if one not in gave),
+        needs_seconds=None if known.leader else _needs_seconds(search, seen),
     )
+
+
+def _needs_seconds(search: FleetSearch, seen: Sequence[StudyRecord]) -> float | None:
+    """Return how long a slice must be for the percentile that is made better to have enough I/Os beyond it."""
+    metric = BY_ID[search.metric]
+    rates = [rate for one in seen for _, each in measured(one.trials) if (rate := each.get("iops"))]
+    if metric.percent is None or not rates:
+        return None
+    return BEYOND_SLACK * BEYOND / (1 - metric.percent / 100) / min(rates)
 
 
 def _studies_of(run: FleetRun, part: int, found: Mapping[str, TaskProgress]) -> dict[str, str]:
@@ -348,11 +432,12 @@ def _better_there(search: FleetSearch, known: Standing, rounds: Rounds) -> tuple
         return ()
     names, hosts = [name for name, _ in search.arms], list(dict.fromkeys(host for host, _ in rounds))
     lead, others = names.index(known.leader), [number for number, name in enumerate(names) if name != known.leader]
-    alpha = ERROR / len(hosts) / len(others)
+    alpha = ERROR / len(hosts) / len(others) / TURNS
     found = list[BetterThere]()
     for host in hosts:
         mine = np.array([[block.get(name, math.nan) for name in names] for each, block in rounds if each == host])
-        here = contrasts(mine, [(number, lead) for number in others], alpha=alpha)
+        apart = contrasts(mine, [(number, lead) for number in others], alpha=alpha, doubt=0.0)
+        here = [of_these_hosts([one], alpha=alpha) for one in apart]
         for number, one in zip(others, here, strict=True):
             if one.low > math.log1p(search.margin):
                 sign = 1.0 if search.higher else -1.0

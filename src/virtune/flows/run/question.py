@@ -535,9 +535,13 @@ def budgeted(study: Study, asked: options.StudyOptions) -> Study:
     if said is None and asked.rounds is None:
         loads = len(study.at_load) + 1  # one I/O at a time besides
         said = max(options.BUDGET_SECONDS, options.BUDGET_ROUNDS * loads * round_seconds(study))
+    if asked.all_rounds and (asked.rounds is None or said is not None):
+        raise PlanError("--all-rounds is for a number of rounds", hint="`--rounds 12 --all-rounds`, without --budget")
     pairs = asked.pairs or options.OPTIONS["pairs"].default
     fewest = fewest_planned(len(study.arms))
-    return _sensible(replace(study, sequential=True, budget_seconds=said, pairs=pairs, fewest_rounds=fewest))
+    return _sensible(
+        replace(study, sequential=not asked.all_rounds, budget_seconds=said, pairs=pairs, fewest_rounds=fewest)
+    )
 
 
 def most_rounds(kind: StudyKind, asked: options.StudyOptions) -> int:

@@ -207,6 +207,15 @@ def those_that_come_up(study: Study, tools: Tools, say: events.Say) -> Study:
     return replace(study, arms=tuple(arm for arm in study.arms if arm.name not in refused), search=search)
 
 
+def brought_up(study: Study, leave: Leave) -> Study:
+    """Return a search without the configurations that do not come up here, and leave nothing behind."""
+
+    def unheard(_: events.Event) -> None: ...
+
+    with prepared(study, unheard, leave, all_up=False) as tools:
+        return those_that_come_up(study, tools, unheard)
+
+
 def _search(record: StudyRecord, tools: Tools, *, store: Store, say: events.Say) -> None:
     """Run block after block until the search is finished."""
     study = record.study

@@ -386,7 +386,7 @@ class FleetTuneDocument(TypedDict):
     margin: Annotated[float, "The smallest relevant difference.", SHARE, At("search.margin")]
     simulated: Annotated[bool, "Whether the figures are invented, for trying virtune itself."]
     turns: Annotated[int, "Turns of the race so far.", NOT_NEGATIVE]
-    certified: Annotated[bool, "Whether no other is better by more than the margin.", At("standing.certified")]
+    certified: Annotated[bool, "Whether no other is better by more than the margin."]
     of_their_kind: Annotated[bool, "Whether that holds for hosts of this kind, not only for those that raced."]
     more_hosts_only: Annotated[bool, "Whether only more hosts would tell more."]
     racing: Annotated[list[Name], "The hosts that race.", At("search.racing")]
@@ -397,6 +397,7 @@ class FleetTuneDocument(TypedDict):
     confirmed: Annotated[list[_Effect], "The winner against the baseline on fresh data, by workload."]
     better_there: Annotated[list[_BetterThere], "Hosts on which another is better."]
     left_out: Annotated[list[_LeftOut], "Configurations that not every host can run."]
+    without: Annotated[list[Name], "Hosts on which the winner gave no value."]
     tasks: Annotated[list[_Task], "The studies, turn after turn."]
 
 

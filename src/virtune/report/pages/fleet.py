@@ -326,7 +326,7 @@ _TO_SEE = tuple(map(fleet.TaskState, ("stuck", "running", "lost", "killed", "fai
 
 def search_line(run: fleet.FleetRun, search: fleet.FleetSearch) -> str:
     """Say what a search will do, before its first turn."""
-    apart = f", confirmed on {count_text(len(search.confirming), 'other')}" if search.confirming else ""
+    apart = f"; {count_text(len(search.confirming), 'other')} will confirm the winner" if search.confirming else ""
     arms = count_text(len(search.arms), "configuration")
     return printable(f"search {run.name}: {arms} race on {count_text(len(search.racing), 'host')}{apart}")
 
@@ -375,7 +375,13 @@ def tuned_claim(known: fleet.FleetTuning) -> str:
     """Say in one sentence what a search over many hosts recommends."""
     search, winner = known.search, known.winner
     if winner is None:
-        return "no configuration gave a value that counts"
+        need = known.needs_seconds
+        longer = "" if need is None else f": {search.metric} needs slices of {format_seconds(need)} (`--seconds`)"
+        return f"no configuration gave a value that counts{longer}"
+    if known.emulated:
+        return f"undecided: {winner} led the race; these guests were emulated"
+    if known.without:
+        return f"undecided: {winner} led the race, and gave no value on {names(known.without)}"
     if known.phase is not fleet.FleetPhase.OVER:
         return f"ahead so far: {winner}, after {count_text(known.turns, 'turn')}"
     if winner == search.baseline:
@@ -389,12 +395,7 @@ def tuned_claim(known: fleet.FleetTuning) -> str:
         case Recommendation.KEEP:
             return f"keep {search.baseline}: {winner} led the race, and is no better on {took}"
         case _:
-            why = (
-                "these guests were emulated"
-                if known.emulated
-                else f"on {took} it is not settled whether it is better"
-            )
-            return f"undecided: {winner} led the race; {why}"
+            return f"undecided: {winner} led the race; on {took} it is not settled whether it is better"
 
 
 def race_words(known: fleet.FleetTuning) -> str:
@@ -402,7 +403,7 @@ def race_words(known: fleet.FleetTuning) -> str:
     of = "hosts of this kind" if known.of_their_kind else f"these {len(known.hosts)} hosts"
     distance = known.standing.distance
     most = "" if distance is None else f", at most {format_share(distance / (1 + distance), 1)} below the best"
-    if known.standing.certified:
+    if known.certified:
         return f"the best of {len(known.search.arms)} configurations on {of}{most}"
     if known.more_hosts_only:
         why = "these hosts differ too much for more rounds to tell, and more hosts would"
