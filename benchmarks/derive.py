@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long `virtune show derive` takes by one process and by several, in a SQLite file or a PostgreSQL database.
+"""How long `virtune show derive` takes by one process and by several, in a SQLite file or a PostgreSQL database, and
+there by the workers of a Dask cluster as well.
 
-    python -m benchmarks.derive [--studies 100] [--rounds 12] [--processes 1,2] [--postgres]
+    python -m benchmarks.derive [--studies 100] [--rounds 12] [--processes 1,2] [--postgres] [--workers 1,2]
 
 The studies are those of a fleet, copies of one simulated comparison with all its captures, whose figures say that an
 older method made them. Each row begins with the same store. The results are in fleet.md.
@@ -18,9 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+from tests.dasks import cluster
 
 from virtune.cli import run
 from virtune.model.errors import StorePlace, database_url
@@ -72,29 +75,46 @@ def _filled(place: StorePlace, folder: Path, studies: int, rounds: int) -> Store
     return place
 
 
+def derive(how: Sequence[str], environment: Mapping[str, str]) -> tuple[int, float, float]:
+    """Derive a store; returns how many trials it derived, how long that took, and the CPU of its processes."""
+    words = ["show", "derive", "--json", *how]
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run([sys.executable, "-m", "virtune", *words], capture_output=True, check=True, env=environment)
+    took, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return sum(one["derived"] for one in json.loads(done.stdout)["studies"]), took, cpu
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--processes", default="1,2")
     parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--workers", default="", help="of a Dask cluster, with --postgres")
     asked = parser.parse_args()
+    ways = [("process", int(count)) for count in asked.processes.split(",") if count]
+    ways += [("worker", int(count)) for count in asked.workers.split(",") if count]
+    assert asked.postgres or not asked.workers, "the workers of a cluster see no file of this machine"
     with (
         tempfile.TemporaryDirectory(prefix="vtderive") as folder,
         stores(Path(folder), asked.studies, asked.rounds, postgres=asked.postgres) as every,
     ):
-        print("| processes | trials | time | CPU |\n|---|---|---|---|", flush=True)
-        for processes in asked.processes.split(","):
-            place = next(every)
-            words = ["show", "derive", "--parallel", processes, "--json", "--store", str(place)]
-            before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-            done = subprocess.run(
-                [sys.executable, "-m", "virtune", *words], capture_output=True, check=True, env=os.environ
-            )
-            took, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            derived = sum(one["derived"] for one in json.loads(done.stdout)["studies"])
-            print(f"| {processes} | {derived} | {took:.1f} s | {cpu:.1f} s |", flush=True)
+        print("| by | trials | time | speed-up | CPU |\n|---|---|---|---|---|", flush=True)
+        first = None
+        for number, (what, count) in enumerate(ways):
+            place, there = next(every), Path(folder) / f"dask{number}"
+            there.mkdir()
+            with contextlib.ExitStack() as used:
+                how, environment = ["--parallel", str(count)], dict(os.environ)
+                if what == "worker":
+                    dask = used.enter_context(cluster(there, count))
+                    how, environment = ["--cluster", dask.address], {**environment, **dask.environment}
+                derived, took, cpu = derive([*how, "--store", str(place)], environment)
+            first = first or took
+            # what the workers of a cluster take is not that of a child
+            cost = f"{cpu:.1f} s" if what == "process" else "-"
+            print(f"| {count} {what} | {derived} | {took:.1f} s | {first / took:.2f} | {cost} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ EXTRAS = {
     "numpy": "measure", "optuna": "measure", "scipy": "measure", "sqlalchemy": "measure",
     "jinja2": "report", "markupsafe": "report", "vl_convert": "report",
     "prometheus_client": "serve", "starlette": "serve", "uvicorn": "serve",
-    "psycopg": "postgres", "pyarrow": "parquet",
+    "psycopg": "postgres", "pyarrow": "parquet", "distributed": "dask",
 }  # fmt: skip
 """The modules that a small installation lacks, and the extra that brings each."""
 

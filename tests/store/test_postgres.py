@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tests.conftest import User, eventually
 from tests.postgres import Server
-from tests.store.kept import COMPARE, IMPORT, KEPT
+from tests.store.kept import COMPARE, IMPORT, KEPT, moved
 from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 
 from virtune.cli import run
@@ -73,16 +73,6 @@ class TestPostgresStore(StoreContract):
 def test_what_is_written_is_on_the_disk_before_it_returns(store: Store) -> None:
     with store._backend.engine.connect() as connection:  # the tests' server itself says off
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
-
-
-def moved(before: Store, after: Store, name: str) -> None:
-    """Copy a study from one store to another."""
-    kept = before.get(name)
-    after.add_study(kept.study, facts=kept.facts)
-    for trial in kept.attempts:
-        after.add_trial(name, trial, before.captures(name, trial.trial.number, attempt=trial.attempt))
-    if kept.finished:
-        after.finish(name)
 
 
 def test_a_kept_store_moved_there_says_and_shows_the_same(url: DatabaseUrl, tmp_path: Path) -> None:

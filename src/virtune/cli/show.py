@@ -230,18 +230,22 @@ PARALLEL_MAX = 256
 @click.argument("studies", metavar="[STUDY]...", nargs=-1)
 @click.option("--parallel", type=click.IntRange(1, PARALLEL_MAX), default=None, metavar="N",
               help="Processes that derive at once, at most.  [default: one for each CPU]")  # fmt: skip
+@click.option("--cluster", default="", metavar="tls://HOST:PORT",
+              help="Let the workers of this Dask cluster derive instead; needs a PostgreSQL database.")  # fmt: skip
 @options.json_option
 @options.store_option
-def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, store: StorePlace) -> int:
+def derive(studies: tuple[str, ...], *, parallel: int | None, cluster: str, as_json: bool, store: StorePlace) -> int:
     """Derive the figures of stored studies from their raw captures by today's method: all studies, or each STUDY.
 
     `virtune show` does so for the study it shows. This does it for all at once, such as those of a fleet after a
     newer virtune has come. Older figures stay beside the new ones, and what is interrupted goes on where it was. Of a
-    PostgreSQL database several machines may do this at once. Exit 1 when a study is damaged.
+    PostgreSQL database several machines may do this at once, or the workers of a Dask cluster, of which one that is
+    killed loses nothing. Exit 1 when a study is damaged.
 
     \b
     virtune show derive
     virtune show derive --store postgresql://fleet@db.example/virtune --parallel 8
+    virtune show derive --store postgresql://fleet@db.example/virtune --cluster tls://dask.example:8786
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.stored.derive import derive_studies
     from virtune.model.evidence import DerivedStudy
@@ -250,9 +254,13 @@ def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, sto
     from virtune.report.words import count_text
     from virtune.workers import cpus
 
+    if cluster and parallel:
+        raise UsageError(
+            "--parallel counts processes of this machine, and a cluster has its own", hint="leave one out"
+        )
     options.require_store(store, "last")
     found: list[DerivedStudy] = []
-    for one in derive_studies(store, studies, processes=parallel or cpus()):
+    for one in derive_studies(store, studies, processes=parallel or cpus(), cluster=cluster):
         found.append(one)
         if not as_json and (one.derived or one.unreadable or one.because):
             left = f", {count_text(one.unreadable, 'trial')} cannot be read and keep their figures"

@@ -36,6 +36,7 @@ ABILITIES: tuple[Ability, ...] = (
     Ability(what="virtune serve, metrics for Prometheus", extra="serve"),
     Ability(what="studies in PostgreSQL", extra="postgres"),
     Ability(what="export as Parquet", extra="parquet"),
+    Ability(what="deriving by a Dask cluster", extra="dask"),
 )
 
 
