@@ -489,8 +489,8 @@ def _plain_environment(locale: str = "C") -> dict[str, str]:
 def detach(command: Sequence[str], *, log: Path, keep: Sequence[int] = ()) -> int:
     """Start a program and leave it; returns its process id. `keep` are our open descriptors that it inherits.
 
-    Hanging up a terminal or an SSH connection does not reach it, since it is of no session that they end. Raises
-    OSError where it cannot be started.
+    Hanging up a terminal or an SSH connection does not reach it, since it is of no session that they end, and neither
+    does the guard of a run that called us. Raises OSError where it cannot be started.
     """
     with log.open("ab") as stream:
         process = subprocess.Popen(
@@ -499,6 +499,7 @@ def detach(command: Sequence[str], *, log: Path, keep: Sequence[int] = ()) -> in
             stdout=stream,
             stderr=stream,
             cwd="/",
+            env={name: value for name, value in os.environ.items() if name != warden.MARK},
             start_new_session=True,
             pass_fds=tuple(keep),
         )

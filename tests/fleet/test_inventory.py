@@ -114,7 +114,10 @@ HOSTILE = (
     ('{"hosts": []}', "not that of an Ansible inventory"),
     ('{"_meta": {"hostvars": {"a": 1}}}', "not that of an Ansible inventory"),
     ('{"_meta": {"hostvars": {}}, "g": {"hosts": "ab"}}', "not a list of names"),
-    ('{"_meta": {"hostvars": {"a": {"ansible_connection": "winrm"}}}}', "it is not reached by SSH"),
+    (
+        '{"_meta": {"hostvars": {"a": {"ansible_connection": "winrm"}}}}',
+        "it is reached neither by SSH nor by kubectl",
+    ),
     ('{"_meta": {"hostvars": {"a": {"ansible_host": "-x"}}}}', "not what ssh can be called with"),
     ("Host -oProxyCommand=x\n", "not the name of a host"),
 )

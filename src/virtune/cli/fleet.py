@@ -44,7 +44,7 @@ class FleetGroup(click.Group):
 
 @click.group(name="fleet", cls=FleetGroup)
 def fleet() -> None:
-    """Many hosts at once, over the system's SSH and its configuration.
+    """Many hosts at once, over the system's SSH and its configuration, or by kubectl.
 
     Each host has a virtune of its own. Nothing stays behind on a host but what that virtune keeps.
     """
@@ -54,7 +54,7 @@ def fleet() -> None:
 @inventory_options
 @json_option
 def inventory(*, as_json: bool, **words: Any) -> None:
-    """List the hosts of an inventory with their labels, and where ssh would connect to.
+    """List the hosts of an inventory with their labels, and where each is reached.
 
     Nothing is connected to.
 

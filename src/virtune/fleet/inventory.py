@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from virtune.model.errors import UsageError
-from virtune.model.fleet import FleetHost
+from virtune.model.fleet import KUBECTL, LOCAL, FleetHost
 from virtune.model.text import printable
 
 HOSTS_MAX = 5_000
@@ -22,6 +22,11 @@ _TARGET = re.compile(
     r"(?:[A-Za-z0-9_][A-Za-z0-9._:-]{0,252}|\[[0-9A-Fa-f:.%a-z]{2,60}\](?::\d{1,5})?)"
 )
 """What ssh is called with: never an option (`-oProxyCommand=...`), and nothing that a shell would read."""
+
+_REACH = re.compile(
+    rf"{LOCAL}|{KUBECTL}[a-z0-9][a-z0-9-]{{0,62}}/[a-z0-9][a-z0-9.-]{{0,252}}(?:/[a-z0-9][a-z0-9-]{{0,62}})?"
+)
+"""What reaches a host without ssh."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
 _SSH_CONFIG = re.compile(r"^[ \t]*host(?:[ \t]|=)", re.IGNORECASE | re.MULTILINE)
@@ -76,8 +81,8 @@ def _read(text: str, source: str) -> Iterator[Found]:
 
 
 def _from_list(text: str, source: str) -> Iterator[Found]:
-    """A host a line: its name or its libvirt URI, where ssh is called with something else `ssh=TARGET`, and labels
-    `KEY=VALUE`.
+    """A host a line: its name or its libvirt URI, where ssh is called with something else `ssh=TARGET`, where ssh
+    does not reach it `reach=local` or `reach=kubectl:NAMESPACE/POD[/CONTAINER]`, and labels `KEY=VALUE`.
     """
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -86,8 +91,11 @@ def _from_list(text: str, source: str) -> Iterator[Found]:
         where = f"{source}, line {number}"
         name, target, more = _by_uri(words[0], where) if "://" in words[0] else (words[0], words[0], [])
         labels = [*more, *(_label(word, where) for word in words[1:])]
-        targets = [value for key, value in labels if key == "ssh"]
-        yield number, _host(name, [*targets, target][0], [one for one in labels if one[0] != "ssh"], where)
+        said = {key: value for key, value in reversed(labels) if key in ("ssh", "reach")}
+        if len(said) > 1:
+            raise UsageError(f"{where}: it is reached by ssh or otherwise", hint="leave ssh= or reach= out")
+        mine = [one for one in labels if one[0] not in said]
+        yield number, _host(name, said.get("ssh", target), mine, where, reach=said.get("reach", ""))
 
 
 def _from_aliases(text: str, source: str) -> Iterator[Found]:
@@ -129,7 +137,7 @@ def _from_ssh_config(text: str, source: str) -> Iterator[Found]:
 
 
 def _from_ansible(text: str, source: str) -> Iterator[Found]:
-    """The hosts of `ansible-inventory --list`, by the variables that say how SSH reaches them.
+    """The hosts of `ansible-inventory --list`, by the variables that say how SSH or kubectl reaches them.
 
     A group is the label `group.NAME=yes`; other labels are the mapping `virtune_labels` of a host. No other variable
     is kept, since variables may hold passwords.
@@ -147,12 +155,23 @@ def _from_ansible(text: str, source: str) -> Iterator[Found]:
     for name in dict.fromkeys([*groups, *variables]):
         mine = _table(variables.get(name, {}), source)
         where = f"{source}, host {printable(name, most=60)!r}"
-        if mine.get("ansible_connection", "ssh") not in ("ssh", "smart", "paramiko"):
-            raise UsageError(f"{where}: it is not reached by SSH", hint="`ansible-inventory --list --limit GROUP`")
+        if (by := str(mine.get("ansible_connection", "ssh")).rpartition(".")[2]) not in _CONNECTIONS:
+            what = f"{where}: it is reached neither by SSH nor by kubectl"
+            raise UsageError(what, hint="`ansible-inventory --list --limit GROUP`")
         labels = [(f"group.{group}", "yes") for group in groups.get(name, []) if group not in ("all", "ungrouped")]
         own = mine.get("virtune_labels", {})
         labels += [_label(f"{key}={value}", where) for key, value in _table(own, source).items()]
-        yield 0, _host(name, _ansible_target(name, mine), labels, where)
+        yield 0, _host(name, _ansible_target(name, mine), labels, where, reach=_ansible_reach(by, mine))
+
+
+_CONNECTIONS = ("ssh", "smart", "paramiko", "local", "kubectl")
+
+
+def _ansible_reach(connection: str, variables: Mapping[str, Any]) -> str:
+    if connection != "kubectl":
+        return LOCAL if connection == "local" else ""
+    names = [variables.get(f"ansible_kubectl_{one}") for one in ("namespace", "pod", "container")]
+    return KUBECTL + "/".join([str(names[0] or "default"), str(names[1]), *(str(one) for one in names[2:] if one)])
 
 
 def _ansible_target(name: str, variables: Mapping[str, Any]) -> str:
@@ -182,12 +201,17 @@ def _names(found: object, source: str) -> Sequence[str]:
     return found
 
 
-def _host(name: str, target: str, labels: Sequence[tuple[str, str]], where: str) -> FleetHost:
+def _host(name: str, target: str, labels: Sequence[tuple[str, str]], where: str, *, reach: str = "") -> FleetHost:
     if not _NAME.fullmatch(name):
         hint = "ssh_config says a host's port and user; `NAME ssh=USER@ADDRESS` says what ssh is called with"
         raise UsageError(f"{where}: {printable(name, most=60)!r} is not the name of a host", hint=hint)
     if not _TARGET.fullmatch(target):
         raise UsageError(f"{where}: {printable(target, most=60)!r} is not what ssh can be called with")
+    if reach and not _REACH.fullmatch(reach):
+        hint = "reach=local, reach=kubectl:NAMESPACE/POD or reach=kubectl:NAMESPACE/POD/CONTAINER"
+        raise UsageError(f"{where}: {printable(reach, most=60)!r} is no way to a host", hint=hint)
+    # a host that ssh reaches may have the name by which this machine is meant
+    target = reach or (f"ssh://{target}" if target == LOCAL else target)
     if len(labels) > LABELS_MAX:
         raise UsageError(f"{where}: more than {LABELS_MAX} labels")
     twice = next((key for key, _ in labels if [one for one, _ in labels].count(key) > 1), None)

@@ -5,16 +5,14 @@ import contextlib
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import IO
+from collections.abc import Iterator
+from pathlib import Path
 
 from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.fleet import Address, FleetHost
 from virtune.model.text import printable
-from virtune.shell import Child, CommandError, Output, Warden, find, last_line, run
+from virtune.shell import Child, CommandError, Warden, find, last_line, run
 
 _SECONDS = 20.0
 """`ssh -G` connects to nothing; a program that `Match exec` names may take its time."""
@@ -64,14 +62,7 @@ _TICK_SECONDS = 0.02
 SSH_FAILED = 255
 """The exit code of ssh where the connection failed."""
 
-_NOT_FOUND = (126, 127)
 _ERROR, _HINT = "error: ", "hint: "
-
-_MISSING = {
-    "virtune": "`virtune fleet install` brings it there; `--virtune PATH` names one that is there",
-    "python3": "install Python 3.11 or newer there; `--python PATH` names one that is there",
-}
-"""What helps where a program is not found."""
 
 _REASONS = (
     (re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED"), "its host key is not the one in known_hosts",
@@ -94,55 +85,10 @@ class HostError(VirtuneError):
     """A host could not be reached, or did not do what it was asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """An open connection to a host; `words` begin every command over it."""
-
-    host: FleetHost
-    words: tuple[str, ...]
-
-    def command(self, command: Sequence[str]) -> list[str]:
-        """Return what runs a command there."""
-        return [*self.words, *destination(self.host), shlex.join(command)]
-
-    def run(
-        self,
-        command: Sequence[str],
-        *,
-        timeout_seconds: float,
-        most_bytes: int,
-        ok: tuple[int, ...] = (0,),
-        into: IO[bytes] | None = None,
-        stdin: bytes | None = None,
-    ) -> Output:
-        """Run a command there to its end and return its output, but for what it prints `into` a file. Raises
-        HostError with the reason.
-        """
-        asked = self.command(command)
-        every = tuple(range(256))
-        try:
-            done = run(
-                asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, into=into, stdin=stdin
-            )
-        except CommandError as error:
-            raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
-        if done.status in ok:
-            return done
-        if done.status == SSH_FAILED:
-            raise HostError(f"the connection was lost: {last_line(done.stderr) or 'ssh gave no reason'}")
-        if done.status in _NOT_FOUND:
-            raise HostError(
-                f"`{command[0]}` is not installed there, or not on the PATH of ssh's commands",
-                hint=_MISSING.get(PurePosixPath(command[0]).name),
-            )
-        raise _ended(command, done)
-
-
 @contextlib.contextmanager
-def connected(
-    warden: Warden, host: FleetHost, *, name: str, connect_seconds: int = CONNECT_SECONDS
-) -> Iterator[Connection]:
-    """Open a connection to a host and close it with the block; `name` is one of its own among the warden's processes.
+def opened(warden: Warden, host: FleetHost, name: str, connect_seconds: int) -> Iterator[tuple[str, ...]]:
+    """Open a connection to a host, give the words that begin every command over it, and close it with the block;
+    `name` is one of its own among the warden's processes.
 
     The host's key must be known, and nothing is asked. Raises HostError with the reason.
     """
@@ -151,7 +97,7 @@ def connected(
     master = [*words, "-M", "-N", "-S", str(socket), *destination(host)]
     with warden.running(master, name=name) as child:
         _await(child, socket, connect_seconds + _SPARE_SECONDS, host)
-        yield Connection(host=host, words=(*words, "-o", "ControlMaster=no", "-S", str(socket)))
+        yield (*words, "-o", "ControlMaster=no", "-S", str(socket))
 
 
 def _options(connect_seconds: int) -> Iterator[str]:
@@ -180,14 +126,6 @@ def error_in(text: str) -> tuple[str, str | None] | None:
     errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
     hints = [line.removeprefix(_HINT) for line in lines if line.startswith(_HINT)]
     return (errors[-1], hints[-1] if hints else None) if errors else None
-
-
-def _ended(command: Sequence[str], done: Output) -> HostError:
-    """Say why a command ended: in the words of the virtune of that host where it was one, with its hint."""
-    if (said := error_in(done.stderr)) is not None:
-        return HostError(said[0], hint=said[1])
-    why = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
-    return HostError(f"`{shlex.join(command)}` ended with {done.status}: {why}")
 
 
 def _await(child: Child, socket: Path, seconds: float, host: FleetHost) -> None:

@@ -18,10 +18,14 @@ from virtune.model.verdict import Comparison, Interval, Verdict
 
 Said = TypeVar("Said")
 
+LOCAL, KUBECTL = "local", "kubectl:"
+"""What the target of a host is that is this machine, and how that of a pod begins."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetHost:
-    """One host as its inventory names it. `target` is what ssh is called with; `labels` are (key, value).
+    """One host as its inventory names it. `target` is what ssh is called with, `local` for this machine, or
+    `kubectl:NAMESPACE/POD[/CONTAINER]`; `labels` are (key, value).
 
     `config` is the ssh_config that ssh reads for it; None for the user's own.
     """
@@ -34,10 +38,17 @@ class FleetHost:
     def label(self, key: str) -> str | None:
         return dict(self.labels).get(key)
 
+    @property
+    def way(self) -> str:
+        """What carries commands there: `ssh`, `kubectl`, or `local`, which needs nothing."""
+        if self.target == LOCAL:
+            return "local"
+        return "kubectl" if self.target.startswith(KUBECTL) and "/" in self.target else "ssh"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where ssh would connect to."""
+    """Where ssh would connect to; all is empty for a host that ssh does not reach."""
 
     user: str
     host: str

@@ -15,7 +15,8 @@ from virtune import __version__
 from virtune.advise.audit import rules
 from virtune.bounded import read_json, read_up_to
 from virtune.fleet.inventory import chosen, is_ssh_config, read_inventory
-from virtune.fleet.ssh import CONNECT_SECONDS, Connection, HostError, address_of, connected
+from virtune.fleet.reach import Connection, connected, require_programs
+from virtune.fleet.ssh import CONNECT_SECONDS, HostError, address_of
 from virtune.model.errors import UsageError, VirtuneError
 from virtune.model.finding import Audited, Finding, NotLookedAt, Rule, Seen, Unread
 from virtune.model.fleet import Address, FleetHost, HostAnswer, HostAudit, Unreached
@@ -107,7 +108,7 @@ def ask_each(
 
     A host that calls itself as an earlier one does is a failure: what the two give could not be told apart.
     """
-    find("ssh")
+    require_programs(hosts)
     found: dict[str, Asked[Done]] = {}
     workers = max(1, min(reach.parallel, len(hosts)))
     # the warden goes first: without their connections the threads end, and nobody waits until their time is over
@@ -278,9 +279,9 @@ def _text_of(path: Path) -> str:
 
 
 def addressed(hosts: Sequence[FleetHost]) -> Iterator[tuple[FleetHost, Address]]:
-    """Yield each host with where ssh would connect to; nothing is connected to."""
+    """Yield each host with where ssh would connect to, if it reaches it; nothing is connected to."""
     for host in hosts:
-        yield host, address_of(host)
+        yield host, address_of(host) if host.way == "ssh" else Address(user="", host="", port=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

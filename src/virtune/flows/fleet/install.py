@@ -11,7 +11,8 @@ from typing import Any
 
 from virtune import __version__, on_host
 from virtune.bounded import read_json
-from virtune.fleet.ssh import Connection, HostError, error_in
+from virtune.fleet.reach import Connection
+from virtune.fleet.ssh import HostError, error_in
 from virtune.fleet.wheelhouse import HostPlatform, Wheels, wheels_for
 from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, named_on
 from virtune.model.fleet import FleetHost, Installed, Unreached

@@ -22,8 +22,9 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded, write_whole
+from virtune.fleet.reach import Connection, connected
 from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
-from virtune.fleet.ssh import SSH_FAILED, HostError, connected
+from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, ready_on
 from virtune.flows.fleet.here import GOES_ON, LINE_MAX, PLAN_MAX, progress_in, require_words, said_by
 from virtune.flows.fleet.results import FleetPlace, pull
@@ -416,7 +417,7 @@ class _Follower:
             found, stopped = TaskProgress(state=TaskState.WAITING), ""
             self.open.begins(task)
             with self.warden.running(connection.command(words), name=f"{name}f") as child:
-                for found in said_lines(child, self.over):
+                for found in said_lines(connection, child, self.over):
                     if found.state is TaskState.STUCK and self.carrying.stop_stuck and not stopped:
                         stopped = found.said
                         ready.asked("fleet", "here", task.name, "--stop", most_bytes=LINE_MAX)
@@ -436,7 +437,7 @@ class _Follower:
         yield found
 
 
-def said_lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
+def said_lines(connection: Connection, child: Child, over: Flag) -> Iterator[TaskProgress]:
     """Yield what a followed task says until it no longer runs. Raises HostError where it ends without having said so:
     the connection was lost, or the task could not begin.
     """
@@ -452,8 +453,9 @@ def said_lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
             if found.state not in GOES_ON:
                 return
         if status is not None:
-            if status == SSH_FAILED:
-                raise HostError("the connection was lost")
+            words = "\n".join(line for line in _tail(child).splitlines() if not line.startswith("{"))
+            if (lost := connection.lost(status, words)) is not None:
+                raise lost
             said, hint = said_by(_tail(child))
             raise _EndedError(said or "it ended without a reason", hint=hint or None)
         if over.wait(_TICK_SECONDS):
@@ -538,7 +540,7 @@ class _Watch:
                 ready = ready_on(connection, self.access)
                 words = connection.command((ready.virtune, "fleet", "here", task.name, "--follow"))
                 with self.warden.running(words, name=f"{name}f") as child:
-                    for said in said_lines(child, self.ending):
+                    for said in said_lines(connection, child, self.ending):
                         self.found[task.name] = said
         except VirtuneError as error:
             self.found[task.name] = TaskProgress(state=TaskState.LOST, said=error.message, hint=error.hint or "")

@@ -127,11 +127,15 @@ class _Listed(TypedDict):
     """One host."""
 
     name: Annotated[str, "Its name in the inventory."]
-    target: Annotated[str, "What ssh is called with."]
+    target: Annotated[str, "What ssh is called with, `local`, or `kubectl:NAMESPACE/POD[/CONTAINER]`."]
     ssh_config: Annotated[str | None, "The ssh_config that ssh reads for it; null for the user's own.", At("config")]
-    user: Annotated[str, "The user as whom ssh would log in."]
-    address: Annotated[str, "The name or address to which ssh would connect.", At("host")]
-    port: Annotated[int, "The port to which ssh would connect.", {"minimum": 1, "maximum": 65535}]
+    user: Annotated[str | None, "The user as whom ssh would log in; null where ssh does not reach it.", OR_NULL]
+    address: Annotated[
+        str | None, "The name or address to which ssh would connect; null as well.", At("host", or_null=True)
+    ]
+    port: Annotated[
+        int | None, "The port to which ssh would connect; null as well.", {"minimum": 1, "maximum": 65535}, OR_NULL
+    ]
     labels: Annotated[Mapping[str, str], "Its labels by their keys."]
 
 

@@ -57,8 +57,10 @@ def rule_rows(audits: Sequence[fleet.HostAudit]) -> tuple[RuleRow, ...]:
 
 
 def table(found: Sequence[tuple[fleet.FleetHost, fleet.Address]]) -> RenderableType:
-    rows = [(host.name, address.text, " ".join("=".join(one) for one in host.labels)) for host, address in found]
-    return Table(["host", "ssh connects to", *wide("labels")], rows)
+    places = [address.text if host.way == "ssh" else host.target for host, address in found]
+    labels = (" ".join("=".join(one) for one in host.labels) for host, _ in found)
+    rows = [(host.name, place, mine) for (host, _), place, mine in zip(found, places, labels, strict=True)]
+    return Table(["host", "reached at", *wide("labels")], rows)
 
 
 NAMES_SHOWN = 6

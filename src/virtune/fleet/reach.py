@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What carries a command to a host: ssh, `kubectl exec` to a pod, or nothing where the host is this machine.
+
+One row each says how a connection is opened, how a command is written for it, and whether it was the connection that
+failed and not the command.
+"""
+
+import contextlib
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from virtune.fleet import ssh
+from virtune.fleet.ssh import CONNECT_SECONDS, HostError, error_in
+from virtune.model.fleet import KUBECTL, FleetHost
+from virtune.model.text import printable
+from virtune.shell import CommandError, Output, Warden, find, last_line, run
+
+_NOT_FOUND = (126, 127)
+
+_MISSING = {
+    "virtune": "`virtune fleet install` brings it there; `--virtune PATH` names one that is there",
+    "python3": "install Python 3.11 or newer there; `--python PATH` names one that is there",
+}
+"""What helps where a program is not found."""
+
+Lost = tuple[str, str | None]
+"""Why a host was not reached, and the next thing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carrier:
+    """One way to hosts: the `program` that it needs here, empty for none.
+
+    `opened` opens a connection, which all commands to a host share, and gives the words that begin them. `command` is
+    what runs a command there; with `fed` it gets an input. `lost` says of the exit status and the output of such a
+    command why the connection failed, and None where the status is that of the command. `whose` PATH is searched
+    there. A command of this machine runs in `place`.
+    """
+
+    program: str
+    whose: str
+    opened: Callable[[Warden, FleetHost, str, int], AbstractContextManager[tuple[str, ...]]]
+    command: Callable[["Connection", Sequence[str], bool], list[str]]
+    lost: Callable[[int, str], Lost | None]
+    place: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """An open connection to a host; `words` begin every command over it."""
+
+    host: FleetHost
+    words: tuple[str, ...]
+
+    def command(self, command: Sequence[str], *, fed: bool = False) -> list[str]:
+        """Return what runs a command there; with `fed` it gets an input."""
+        return CARRIERS[self.host.way].command(self, command, fed)
+
+    def lost(self, status: int, said: str) -> HostError | None:
+        """Return why the connection failed, by the exit status of a command and what it printed; None where the
+        status is that of the command.
+        """
+        found = CARRIERS[self.host.way].lost(status, said)
+        return None if found is None else HostError(found[0], hint=found[1])
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        timeout_seconds: float,
+        most_bytes: int,
+        ok: tuple[int, ...] = (0,),
+        into: IO[bytes] | None = None,
+        stdin: bytes | None = None,
+    ) -> Output:
+        """Run a command there to its end and return its output, but for what it prints `into` a file. Raises
+        HostError with the reason.
+        """
+        asked = self.command(command, fed=stdin is not None)
+        every, place = tuple(range(256)), CARRIERS[self.host.way].place
+        try:
+            done = run(
+                asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, into=into, stdin=stdin,
+                place=place,
+            )  # fmt: skip
+        except CommandError as error:
+            raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
+        if done.status != 0 and (lost := self.lost(done.status, done.stderr)) is not None:
+            raise lost
+        if done.status in ok:
+            return done
+        if done.status in _NOT_FOUND:
+            raise HostError(
+                f"`{command[0]}` is not installed there, or not on the PATH of {CARRIERS[self.host.way].whose}",
+                hint=_MISSING.get(PurePosixPath(command[0]).name),
+            )
+        raise _ended(command, done)
+
+
+@contextlib.contextmanager
+def connected(
+    warden: Warden, host: FleetHost, *, name: str, connect_seconds: int = CONNECT_SECONDS
+) -> Iterator[Connection]:
+    """Open a connection to a host and close it with the block; `name` is one of its own among the warden's processes.
+
+    Nothing is asked. Raises HostError with the reason.
+    """
+    with CARRIERS[host.way].opened(warden, host, name, connect_seconds) as words:
+        yield Connection(host=host, words=words)
+
+
+def require_programs(hosts: Sequence[FleetHost]) -> None:
+    """Raise MissingToolError for a program that is needed to reach these hosts and is not installed here."""
+    for program in dict.fromkeys(CARRIERS[host.way].program for host in hosts):
+        if program:
+            find(program)
+
+
+def _over_ssh(connection: Connection, command: Sequence[str], fed: bool) -> list[str]:  # noqa: ARG001, FBT001
+    # the shell there reads it
+    return [*connection.words, *ssh.destination(connection.host), shlex.join(command)]
+
+
+def _ssh_lost(status: int, said: str) -> Lost | None:
+    if status != ssh.SSH_FAILED:
+        return None
+    return f"the connection was lost: {last_line(said) or 'ssh gave no reason'}", None
+
+
+@contextlib.contextmanager
+def _nothing(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
+    yield ()
+
+
+@contextlib.contextmanager
+def _in_pod(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
+    # each command connects by itself
+    namespace, pod, *container = host.target.removeprefix(KUBECTL).split("/")
+    yield (find("kubectl"), "exec", "-n", namespace, pod, *(word for one in container for word in ("-c", one)))
+
+
+def _by_kubectl(connection: Connection, command: Sequence[str], fed: bool) -> list[str]:  # noqa: FBT001
+    # no shell reads it
+    return [*connection.words, *(["-i"] if fed else []), "--", *command]
+
+
+_ENDED_THERE = re.compile(r"command terminated with exit code (\d+)")
+"""What kubectl says last where it was the command that ended so; its own failures have the exit code 1, too."""
+
+_KUBECTL_SAYS = (
+    (re.compile(r"pods? \S+ not found|pod does not exist"), "there is no such pod",
+     "pods of a DaemonSet get new names: list them again (`kubectl get pods`)"),
+    (re.compile(r"container \S+ is not valid|container not found"), "the pod has no such container that runs",
+     "kubectl:NAMESPACE/POD/CONTAINER names one"),
+    (re.compile(r"Unauthorized|Forbidden|must be logged in"), "kubectl is not let in",
+     "`kubectl auth can-i create pods/exec` says whether you may"),
+    (re.compile(r"Unable to connect to the server|The connection to the server .* was refused"),
+     "the cluster does not answer", "`kubectl cluster-info` tries it by hand"),
+    (re.compile(r"executable file not found|no such file or directory"), "the container has not what is to run there",
+     "it needs a shell, the usual commands and a virtune: --virtune PATH names one"),
+)  # fmt: skip
+"""What kubectl says, in plain words, and the next thing to do."""
+
+
+def _kubectl_lost(status: int, said: str) -> Lost | None:
+    last = last_line(said) or ""
+    if status == 0 or ((ended := _ENDED_THERE.search(last)) and int(ended[1]) == status):
+        return None
+    for pattern, words, hint in _KUBECTL_SAYS:
+        if pattern.search(last):
+            return words, hint
+    return printable(f"the connection was lost: {last or 'kubectl gave no reason'}", most=300), None
+
+
+CARRIERS: Mapping[str, Carrier] = {
+    "ssh": Carrier(program="ssh", whose="ssh's commands", opened=ssh.opened, command=_over_ssh, lost=_ssh_lost),
+    "local": Carrier(
+        program="",
+        whose="this virtune",
+        opened=_nothing,
+        command=lambda _, command, __: list(command),
+        lost=lambda *_: None,
+        place=Path("/"),  # as a study that is begun there runs
+    ),
+    "kubectl": Carrier(
+        program="kubectl", whose="its container", opened=_in_pod, command=_by_kubectl, lost=_kubectl_lost
+    ),
+}
+"""How hosts are reached, by what `FleetHost.way` says."""
+
+
+def _ended(command: Sequence[str], done: Output) -> HostError:
+    """Say why a command ended: in the words of the virtune of that host where it was one, with its hint."""
+    if (said := error_in(done.stderr)) is not None:
+        return HostError(said[0], hint=said[1])
+    why = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
+    return HostError(f"`{shlex.join(command)}` ended with {done.status}: {why}")
