@@ -21,6 +21,8 @@ SCHEMAS = (
     "derive",
     "fleet-apply",
     "fleet-gather",
+    "fleet-history",
+    "fleet-runs",
     "fleet-install",
     "fleet-run",
     "fleet-inventory",

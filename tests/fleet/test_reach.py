@@ -72,6 +72,8 @@ def test_this_machine_goes_on_with_its_study_when_the_fleet_that_began_it_is_kil
     os.kill(pid, signal.SIGCONT)
     (task,) = document(["fleet", "run", "--again", "last", *place], capfd)["tasks"]
     assert (task["host"], task["state"], task["trials_done"]) == ("me", "finished", 12)
+    (listed,) = document(["fleet", "runs", "--json"], capfd)["runs"]
+    assert [listed[key] for key in ("hosts", "finished", "failed", "open")] == [1, 1, 0, 0]
     assert kept(home / "virtune.sqlite") == kept(tmp_path / "all" / "me.sqlite") == [(task["study"], 12)]
 
 

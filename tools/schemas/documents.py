@@ -34,6 +34,8 @@ DOCUMENTS: Mapping[str, tuple[str, Any]] = {
     "explain": ("fio results, explained", explain.ExplainDocument),
     "fleet-apply": ("A change of the VMs of many hosts", fleet.FleetApplyDocument),
     "fleet-audit": ("The audit of many hosts", fleet.FleetAuditDocument),
+    "fleet-history": ("How the hosts of a fleet did over time", fleet.FleetHistoryDocument),
+    "fleet-runs": ("The runs of a fleet that are kept", fleet.FleetRunsDocument),
     "fleet-gather": ("What was gathered from many hosts", fleet.GatherDocument),
     "fleet-install": ("What was installed on many hosts", fleet.FleetInstallDocument),
     "fleet-inventory": ("The hosts of a fleet", fleet.InventoryDocument),

@@ -284,6 +284,48 @@ class FleetReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LevelChange:
+    """A host's level is another one from a study on: `study`, begun at `begun`, the one before it is `last`.
+
+    `ratio` is the mean level after it by the one before, with its 95 % interval; `p` how often the same levels in
+    random order are split as well. `facts` are those that were one thing before and another after: (key, before,
+    after).
+    """
+
+    last: str
+    study: str
+    begun: datetime
+    ratio: float
+    low: float
+    high: float
+    p: float
+    facts: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostHistory:
+    """The levels of one host under one workload over time, and where they changed.
+
+    `spread` is the standard deviation of the logarithm between studies of one level.
+    """
+
+    host: str
+    workload: str
+    levels: tuple[HostEstimate, ...]
+    spread: float
+    changes: tuple[LevelChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetHistory:
+    """How hosts did over time in one study that was repeated; `reference` is the host that nobody changes."""
+
+    study: Study
+    reference: str
+    hosts: tuple[HostHistory, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """What `fleet install` did on a host: `state` is installed, kept, back or remove; the versions before and now."""
 
@@ -497,6 +539,19 @@ class FleetTuning:
             return Recommendation.CHANGE
         none = found and all(one in (Verdict.SAME, Verdict.WORSE) for one in found)
         return Recommendation.KEEP if none else Recommendation.UNDECIDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRun:
+    """A run whose plan is kept, and of how many of its hosts it is known how they ended: `open` began, and their end
+    was not seen here.
+    """
+
+    run: FleetRun
+    hosts: int
+    finished: int
+    failed: int
+    open: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from virtune import __version__
 from virtune.analyse.fleet import SUMMARY, answer, drift_between, level_of, summary_of
+from virtune.analyse.history import histories
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, is_word, read_document
 from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
@@ -272,11 +273,12 @@ _NAMED_MAX = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """One question, as the study of the first host that asked it; the newest study of every host that has measured
-    it, and when each study was begun.
+    it, all of them, and when each study was begun.
     """
 
     study: Study
     hosts: dict[str, str] = field(default_factory=dict)
+    every: dict[str, list[str]] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list)
 
 
@@ -287,12 +289,7 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> fleet.Fleet
 
     Raises UsageError where fewer than two hosts have measured the same.
     """
-    known = place.hosts() if names else ()
-    if unknown := [name for name in names if name not in known]:
-        hint = (
-            f"hosts there: {', '.join(known[:_NAMED_MAX])}" if known else "`virtune fleet gather` brings studies here"
-        )
-        raise UsageError(f"no study of {unknown[0]!r} is in {place}", hint=hint)
+    _require_known(place, names)
     asked = _asked(place, names)
     if not asked or max(len(one.hosts) for one in asked) < 2:
         hint = "measure the same on each host, then `virtune fleet gather`"
@@ -302,6 +299,38 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> fleet.Fleet
     _require_apart(found)
     others = {host for one in asked for host in one.hosts} - found.keys()
     return replace(answer(chosen.study, found), others=tuple(sorted(others)))
+
+
+def _require_known(place: FleetPlace, names: Sequence[str]) -> None:
+    known = place.hosts() if names else ()
+    if unknown := [name for name in names if name not in known]:
+        hint = (
+            f"hosts there: {', '.join(known[:_NAMED_MAX])}" if known else "`virtune fleet gather` brings studies here"
+        )
+        raise UsageError(f"no study of {unknown[0]!r} is in {place}", hint=hint)
+
+
+def fleet_history(place: FleetPlace, *, names: Sequence[str] = (), reference: str = "") -> fleet.FleetHistory:
+    """Return how the level of hosts changed over the studies of the question that was repeated most often.
+
+    `names` chooses hosts besides the `reference`. Raises UsageError where no host has measured anything twice.
+    """
+    wanted = [*dict.fromkeys([*names, *([reference] if reference and names else [])])]
+    _require_known(place, [*wanted, *([reference] if reference else [])])
+    asked = [one for one in _asked(place, wanted) if any(len(mine) > 1 for mine in one.every.values())]
+    if not asked:
+        hint = "measure the same again now and then, then `virtune fleet gather`"
+        raise UsageError(f"no host in {place} has measured the same twice", hint=hint)
+    chosen = max(asked, key=lambda one: (sum(map(len, one.every.values())), max(one.begun)))
+    found = dict[str, list[fleet.HostSummary]]()
+    for host, ids in sorted(chosen.every.items()):
+        with place.of(host, reading=True) as store:
+            keys = [(store.host, one) for one in ids]
+            kept = store.summaries(keys, method=MADE_BY)
+            found[host] = [_read(kept.get(key, "")) or summarised(store, key[1]) for key in keys]
+    return fleet.FleetHistory(
+        study=chosen.study, reference=reference, hosts=histories(chosen.study, found, reference=reference)
+    )
 
 
 def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
@@ -323,6 +352,7 @@ def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
         if one.question in of_digest:
             same = of_digest[one.question]
             same.hosts.setdefault(one.host, one.id)
+            same.every.setdefault(one.host, []).append(one.id)
             same.begun.append(one.created)
     return [*asked.values()]
 

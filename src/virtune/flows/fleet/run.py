@@ -30,7 +30,16 @@ from virtune.flows.fleet.here import GOES_ON, LINE_MAX, PLAN_MAX, progress_in, r
 from virtune.flows.fleet.results import FleetPlace, pull
 from virtune.flows.stored.show import study_id
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError, words_of
-from virtune.model.fleet import FleetChange, FleetHost, FleetRun, FleetTask, TaskProgress, TaskState, Unreached
+from virtune.model.fleet import (
+    FleetChange,
+    FleetHost,
+    FleetRun,
+    FleetTask,
+    KeptRun,
+    TaskProgress,
+    TaskState,
+    Unreached,
+)
 from virtune.model.text import printable
 from virtune.probe.backends import UNKNOWN
 from virtune.shell import Child, Warden, data_directory
@@ -60,7 +69,7 @@ class KeptPlans(Generic[Plan]):
 
     def find(self, name: str) -> Plan:
         """Return a plan by its name, the beginning of it, or `last`. Raises UsageError where there is none."""
-        known = sorted(path.stem for path in self.place.glob("*.json") if _NAME.fullmatch(path.stem))
+        known = self.names()
         fitting = known[-1:] if name == "last" else [one for one in known if name and one.startswith(name)]
         if len(fitting) > 1:
             hint = f"write more of it: {', '.join(fitting[:5])}"
@@ -72,6 +81,10 @@ class KeptPlans(Generic[Plan]):
             return TypeAdapter(self.kind).validate_json(read_bounded(self.place / f"{fitting[0]}.json", _BYTES_MAX))
         except (OSError, ValueError):
             raise PreconditionError(f"the plan of the {self.what} {fitting[0]} is damaged") from None
+
+    def names(self) -> list[str]:
+        """Return the names of all plans, the newest last."""
+        return sorted(path.stem for path in self.place.glob("*.json") if _NAME.fullmatch(path.stem))
 
     @property
     def place(self) -> Path:
@@ -124,6 +137,7 @@ class OpenTasks:
         self._path = RUNS.place / f"{run.name}.open"
         self._names: set[str] = set()
         self._begun: set[str] = set()
+        self._ended: dict[str, TaskState] = {}
         self._whole = True
         with contextlib.suppress(OSError):
             # what a crash of this host left of a line names no task, and the next line must not be joined to it
@@ -146,10 +160,14 @@ class OpenTasks:
         except OSError as error:
             raise PreconditionError(f"cannot write {self._path}: {words_of(error)}") from None
 
-    def ended(self, task: FleetTask) -> None:
+    def ended(self, task: FleetTask, state: TaskState) -> None:
         """Note that the end of a task was seen; where that cannot be kept, a later call asks its host once more."""
         with contextlib.suppress(OSError):
-            self._keep(f"-{task.name}")
+            self._keep(f"-{task.name} {state}")
+
+    def state_of(self, task: FleetTask) -> TaskState:
+        """Return how a task ended; LOST where it began and its end was not seen here."""
+        return TaskState.WAITING if self.is_new(task) else self._ended.get(task.name, TaskState.LOST)
 
     def _keep(self, line: str) -> None:
         with self._path.open("a") as file:
@@ -158,8 +176,34 @@ class OpenTasks:
         self._note(line)
 
     def _note(self, line: str) -> None:
-        self._begun.add(line[1:])
-        (self._names.add if line.startswith("+") else self._names.discard)(line[1:])
+        name, _, state = line[1:].partition(" ")
+        self._begun.add(name)
+        (self._names.add if line.startswith("+") else self._names.discard)(name)
+        self._ended.pop(name, None)
+        with contextlib.suppress(ValueError):
+            self._ended[name] = TaskState(state)
+
+
+def kept_runs() -> tuple[list[KeptRun], list[str]]:
+    """Return the runs that are kept here, the newest last, and the names of those whose plan is damaged."""
+    found, damaged = list[KeptRun](), list[str]()
+    for name in RUNS.names():
+        try:
+            run = RUNS.find(name)
+        except PreconditionError:
+            damaged.append(name)
+            continue
+        noted, states = OpenTasks(run), dict[str, set[TaskState]]()
+        for task in run.tasks:
+            states.setdefault(task.host.name, set()).add(noted.state_of(task))
+        # of a host with several tasks what is worst counts
+        worst = [next(one for one in _WORST_FIRST if one in mine) for mine in states.values()]
+        finished, failed, open_ = map(worst.count, (TaskState.FINISHED, TaskState.FAILED, TaskState.LOST))
+        found.append(KeptRun(run=run, hosts=len(worst), finished=finished, failed=failed, open=open_))
+    return found, damaged
+
+
+_WORST_FIRST = (TaskState.FAILED, TaskState.LOST, TaskState.WAITING, TaskState.FINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,12 +433,12 @@ class _Follower:
                 gone = time.monotonic() - heard > self.carrying.patience_seconds
                 if not again or gone or tries > _TRIES_MAX or self.over.is_set():
                     if state is not TaskState.LOST:
-                        self.open.ended(task)
+                        self.open.ended(task, state)
                     return replace(last, state=state, said=error.message, hint=error.hint or "")
                 last = replace(last, state=state if state is TaskState.LOST else last.state, said=error.message)
                 self.say(task, last)
             else:
-                self.open.ended(task)
+                self.open.ended(task, last.state)
                 return last
             self.over.wait(_AGAIN_SECONDS[min(waits, len(_AGAIN_SECONDS)) - 1])
 

@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, TypedDict
 
 from virtune.model import fleet
@@ -405,6 +406,81 @@ class FleetTuneDocument(TypedDict):
     tasks: Annotated[list[_Task], "The studies, turn after turn."]
 
 
+class _KeptRun(TypedDict):
+    """One run."""
+
+    run: Annotated[str, "The name of the run; `fleet status` and `fleet run --again` take it.", At("run.name")]
+    created: Annotated[Moment, "When it was begun, in UTC.", At("run.created")]
+    words: Annotated[list[str], "The verb and the options of the study.", At("run.words")]
+    reference: Annotated[
+        str | None, "The host that is measured again; null without one.", At("run.reference", or_null=True)
+    ]
+    hosts: Annotated[int, "Its hosts.", NOT_NEGATIVE]
+    finished: Annotated[int, "Hosts whose studies are all finished.", NOT_NEGATIVE]
+    failed: Annotated[int, "Hosts of which a study failed.", NOT_NEGATIVE]
+    open: Annotated[int, "Hosts of which a study began and its end was not seen here.", NOT_NEGATIVE]
+
+
+class FleetRunsDocument(TypedDict):
+    """What `virtune fleet runs --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-runs/1"}]
+    virtune: ProgramVersion
+    runs: Annotated[list[_KeptRun], "The runs that are kept here, the newest last."]
+    damaged: Annotated[list[str], "The names of runs whose plan is damaged."]
+
+
+class _TurnedFact(TypedDict):
+    """A fact that was one thing in all studies before a change and another in all after it."""
+
+    key: Annotated[str, "The path of the fact."]
+    before: Annotated[str, "Its value before; `absent` where the host had no such fact."]
+    after: Annotated[str, "Its value after."]
+
+
+class _LevelChange(TypedDict):
+    """One change of a level."""
+
+    last: Annotated[str, "The last study before it."]
+    study: Annotated[str, "The first study after it."]
+    begun: Annotated[Moment, "When that was begun, in UTC."]
+    ratio: Annotated[float, "The mean level after it / the one before."]
+    low: Annotated[float, "The lower end of its 95 % interval."]
+    high: Annotated[float, "The upper end."]
+    p: Annotated[float, "How often the same levels in random order split as well.", SHARE]
+    facts: Annotated[list[_TurnedFact], "The recorded facts that changed with it."]
+
+
+class _LevelOnce(TypedDict):
+    """The level of one study."""
+
+    begun: Annotated[Moment, "When it was begun, in UTC."]
+    level: Annotated[float, "The mean of the main metric over its rounds."]
+    error: Annotated[float, "Its standard error, as a share of it.", NOT_NEGATIVE]
+
+
+class _HostHistory(TypedDict):
+    """One host under one workload."""
+
+    host: Annotated[str, "Its name."]
+    workload: Annotated[str, "The workload."]
+    spread: Annotated[float, "The standard deviation between studies of one level, of the logarithm.", NOT_NEGATIVE]
+    levels: Annotated[list[_LevelOnce], "Its studies in the order of time."]
+    changes: Annotated[list[_LevelChange], "Where the level changed, the earliest first."]
+
+
+class FleetHistoryDocument(TypedDict):
+    """What `virtune fleet history --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-history/1"}]
+    virtune: ProgramVersion
+    metric: Annotated[str, "The main metric of the study.", At("study.metric")]
+    baseline: Annotated[str, "The baseline, whose level it is.", At("study.baseline")]
+    simulated: Annotated[bool, "Whether the figures are invented, for trying virtune itself.", At("study.simulated")]
+    reference: Annotated[str | None, "The host whose level is taken out of the others'; null without one.", OR_NULL]
+    hosts: Annotated[list[_HostHistory], "Each host with more than one study, under each workload."]
+
+
 def probe_document(
     answers: Sequence[tuple[fleet.HostAnswer[Any], Mapping[str, str]]],
     differing: Sequence[fleet.Difference],
@@ -470,6 +546,29 @@ def _raced(one: Runner, settings: Mapping[str, str]) -> _Raced:
 def _task(task: fleet.FleetTask, found: fleet.TaskProgress) -> _Task:
     waits = found.state is fleet.TaskState.WAITING and found.left_seconds is None
     return part(_Task, task, found, left_seconds=task.expected_seconds if waits else found.left_seconds)
+
+
+def runs_document(found: Sequence[fleet.KeptRun], damaged: Sequence[str]) -> FleetRunsDocument:
+    return part(FleetRunsDocument, runs=found, damaged=damaged)
+
+
+def history_document(found: fleet.FleetHistory) -> FleetHistoryDocument:
+    return part(FleetHistoryDocument, found)
+
+
+def _moment(when: datetime) -> str:
+    return when.isoformat()
+
+
+@maker
+def _level_change(one: fleet.LevelChange) -> _LevelChange:
+    facts = [part(_TurnedFact, key=key, before=before, after=after) for key, before, after in one.facts]
+    return part(_LevelChange, one, begun=_moment(one.begun), facts=facts)
+
+
+@maker
+def _level_once(one: fleet.HostEstimate) -> _LevelOnce:
+    return part(_LevelOnce, one, begun=_moment(one.begun), level=math.exp(one.value))
 
 
 def report_document(found: fleet.FleetReport) -> FleetReportDocument:

@@ -319,6 +319,48 @@ def ended_lines(
         yield f"studies: {place}; `virtune fleet report` says what they say together"
 
 
+def runs_lines(found: Sequence[fleet.KeptRun], damaged: Sequence[str]) -> Iterator[str]:
+    """Yield the table of the runs that are kept here."""
+    rows: list[tuple[str, ...]] = [("run", "begun (UTC)", "hosts", "finished", "failed", "open", "what")]
+    for one in found:
+        words, begun = printable(" ".join(one.run.words), most=SAID_MAX), one.run.created[:16].replace("T", " ")
+        rows.append((one.run.name, begun, *map(str, (one.hosts, one.finished, one.failed, one.open)), words))
+    yield from columns(rows) if found else ("no run is kept here: `virtune fleet run` makes one",)
+    yield from (printable(f"the plan of the run {name} is damaged") for name in damaged)
+
+
+FACTS_SHOWN = 8
+
+_WEEK_SECONDS = 7 * 24 * 3600.0
+
+
+def history_lines(found: fleet.FleetHistory) -> Iterator[str]:
+    """Yield how the level of each host changed, those that did first."""
+    study = found.study
+    yield printable(f"{study.baseline}: {BY_ID[study.metric].label}, from study to study")
+    if study.simulated:
+        yield SIMULATED_ONLY
+    if found.reference:
+        yield printable(f"what {found.reference} did over time is taken out of the others")
+    for one in sorted(found.hosts, key=lambda one: not one.changes):
+        weeks = (one.levels[-1].begun - one.levels[0].begun).total_seconds() / _WEEK_SECONDS
+        own = change_words(math.exp(one.spread)).removeprefix("+")
+        count = count_text(len(one.changes), "change") if one.changes else "no change beyond its own variation"
+        studies = f"{len(one.levels)} studies in {weeks:.1f} weeks"
+        yield printable(f"{one.host} ({one.workload}): {count}; {studies}, which vary by {own}")
+        for change in one.changes:
+            ends = f"{change_words(change.low)} to {change_words(change.high)}"
+            yield f"  {change.begun:%Y-%m-%d}: {change_words(change.ratio)} ({ends}) from {change.study} on"
+            for key, before, after in change.facts[:FACTS_SHOWN]:
+                yield printable(
+                    f"    {key}: {cut_text(before, VALUE_MAX)} before, {cut_text(after, VALUE_MAX)} after"
+                )
+            if not change.facts:
+                yield "    no recorded fact changed with it"
+            elif len(change.facts) > FACTS_SHOWN:
+                yield f"    and {len(change.facts) - FACTS_SHOWN} more facts"
+
+
 _WAITING = fleet.TaskProgress(state=fleet.TaskState.WAITING)
 _OTHER_LINES = 3
 """The heads of the columns, the states counted, and the time left."""
