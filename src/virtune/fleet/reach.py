@@ -6,6 +6,7 @@ failed and not the command.
 """
 
 import contextlib
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -139,9 +140,12 @@ def _nothing(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterat
 
 @contextlib.contextmanager
 def _in_pod(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
-    # each command connects by itself
+    # each command connects by itself, and what follows a study runs in another directory
+    files = ":".join(str(Path(one).absolute()) for one in os.environ.get("KUBECONFIG", "").split(":") if one)
+    configured = ("env", f"KUBECONFIG={files}") if files else ()
     namespace, pod, *container = host.target.removeprefix(KUBECTL).split("/")
-    yield (find("kubectl"), "exec", "-n", namespace, pod, *(word for one in container for word in ("-c", one)))
+    in_it = (word for one in container for word in ("-c", one))
+    yield (*configured, find("kubectl"), "exec", "-n", namespace, pod, *in_it)
 
 
 def _by_kubectl(connection: Connection, command: Sequence[str], fed: bool) -> list[str]:  # noqa: FBT001
