@@ -56,6 +56,7 @@ EVERY: dict[str, tuple[str, ...]] = {
     "watch": ("--qmp", "{root}/none", "--history", "{root}/kept", "--if", "iops > 1"),
     "diagnose": ("--run", "last"), "serve": (),
     "fleet apply": (*OF_FLEETS, "--template", "flash", "--yes"), "fleet install": OF_FLEETS, "fleet report": (),
+    "fleet pack": ("nothing",),
     "fleet audit": (*OF_FLEETS, "--connect", "test:///default"), "fleet here": ("task", "--follow"),
     "fleet inventory": OF_FLEETS[:2], "fleet probe": OF_FLEETS, "fleet run": (*OF_FLEETS, "check"),
     "fleet gather": OF_FLEETS, "fleet tune": OF_FLEETS, "fleet status": ("last",), "fleet undo": ("last",),

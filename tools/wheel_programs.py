@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the Rust programs into the wheel: `virtune-load` beside `virtune`, `virtune-guest` below `share/virtune`.
+"""Puts the Ansible collection into the wheel, beside the modules, and builds the Rust programs into it:
+`virtune-load` beside `virtune`, `virtune-guest` below `share/virtune`.
 
-hatchling calls it (pyproject.toml). Both are linked statically, so that one wheel runs on every Linux of its
+hatchling calls it (pyproject.toml). Both programs are linked statically, so that one wheel runs on every Linux of its
 architecture. Without cargo the wheel is one of Python only; `VIRTUNE_PROGRAMS=required` makes that an error. Their
 crates are written down as a CycloneDX bill of materials (PEP 770), with the texts of their licences.
 """
@@ -24,14 +25,17 @@ PACKAGES = ("virtune-load", "virtune-guest")
 
 
 class Programs(BuildHookInterface[Any]):
-    """Adds what cargo builds to a wheel that is not editable."""
+    """Adds the collection and what cargo builds to a wheel that is not editable."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build both programs, and name them, their crates and licences in `build_data`."""
+        """Name the collection in `build_data`, build both programs, and name them, their crates and licences."""
         required = os.environ.get("VIRTUNE_PROGRAMS") == "required"
-        if version == "editable" or (shutil.which("cargo") is None and not required):
+        if version == "editable":
             return
         root, machine = Path(self.root), platform.machine()
+        build_data["force_include"][str(root / "ansible")] = "virtune/ansible"
+        if shutil.which("cargo") is None and not required:
+            return
         place = root / "build"
         try:
             load, guest = _built(root / "loadgen", place / "loadgen", machine)

@@ -23,6 +23,7 @@ PACKAGES: Mapping[str, str] = {
     "ping": "iputils-ping",
     "ssh": "openssh-client",
     "ansible-inventory": "ansible-core",
+    "ansible-playbook": "ansible-core",
     "zstd": "zstd",
 }
 """The Debian or Ubuntu package of each program."""

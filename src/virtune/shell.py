@@ -35,7 +35,7 @@ EXTRAS = {
     "numpy": "measure", "optuna": "measure", "scipy": "measure", "sqlalchemy": "measure",
     "jinja2": "report", "markupsafe": "report", "vl_convert": "report",
     "prometheus_client": "serve", "starlette": "serve", "uvicorn": "serve",
-    "psycopg": "postgres", "pyarrow": "parquet", "distributed": "dask",
+    "psycopg": "postgres", "pyarrow": "parquet", "distributed": "dask", "ansible": "fleet",
 }  # fmt: skip
 """The modules that a small installation lacks, and the extra that brings each."""
 
@@ -134,6 +134,18 @@ def find(program: str) -> str:
         from virtune.packages import hint_for
 
         raise MissingToolError(f"`{program}` is not installed", hint=hint_for(program))
+    return path
+
+
+def find_ansible(program: str, beyond: Path = Path(sys.executable).parent) -> str:
+    """Return the path of a program of Ansible: from PATH, or beside our Python, where the extra `fleet` puts it.
+
+    Raises MissingToolError with how to get it.
+    """
+    path = shutil.which(program) or shutil.which(program, path=str(beyond))
+    if path is None:
+        hint = "`pip install ansible-core` brings it, as the extra virtune[fleet] does"
+        raise MissingToolError(f"`{program}` is not installed", hint=hint)
     return path
 
 

@@ -195,7 +195,7 @@ def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack) -> No
     call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / "host_key"))
     (place / "sshd_config").write_text(
         f"HostKey {place}/host_key\nAuthorizedKeysFile {authorized}\nStrictModes no\nUsePAM no\nPidFile none\n"
-        "PermitRootLogin yes\nPasswordAuthentication no\nUseDNS no\n"
+        "PermitRootLogin yes\nPasswordAuthentication no\nUseDNS no\nSubsystem sftp internal-sftp\n"
         f"SetEnv PATH={place}/bin:/usr/sbin:/usr/bin:/sbin:/bin XDG_DATA_HOME={place}/data TMPDIR={place}/tmp "
         f"HOME={place}/home\n"
     )

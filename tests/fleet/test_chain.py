@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fleet.machines import Machine, Machines, machines
+from tests.fleet.installed import MARK, made, older, places
+from tests.fleet.machines import Machines, machines
 from tests.fleet.wheels import make_wheelhouse
 from tests.postgres import server
 from tests.published import complaints
@@ -24,7 +25,6 @@ from tests.published import complaints
 from virtune import __version__
 from virtune.cli import run
 from virtune.model.errors import DatabaseUrl
-from virtune.on_host import MARK
 from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
@@ -73,28 +73,6 @@ def chain(
         yield Chain(fleet, ["-i", str(place / "hosts"), "--ssh-config", str(fleet.config)], capfd)
 
 
-def made(machine: Machine) -> list[str]:
-    """What is there of an install."""
-    base = machine.place / "data" / "virtune-fleet"
-    return sorted(one.name for one in base.iterdir()) if base.exists() else []
-
-
-def older(machine: Machine) -> Path:
-    """Make what an install of version 0.0.9 left; returns the command."""
-    base = machine.place / "data" / "virtune-fleet"
-    program = base / "0.0.9" / "bin" / "virtune"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\necho virtune, version 0.0.9\n")
-    program.chmod(0o755)
-    (base / MARK).touch()
-    (base / "0.0.9" / MARK).write_text(json.dumps(["0.0.9", (base / "0.0.9").stat().st_ino]))
-    (base / "current").symlink_to("0.0.9")
-    command = machine.place / "home" / ".local" / "bin" / "virtune"
-    command.parent.mkdir(parents=True)
-    command.symlink_to(base / "current" / "bin" / "virtune")
-    return command
-
-
 def test_four_hosts_from_nothing_to_the_odd_one_and_its_reason(chain: Chain, tmp_path: Path) -> None:
     wheels, b = make_wheelhouse(tmp_path), chain.fleet.by_name["b"]
     command = older(b)
@@ -116,22 +94,20 @@ def test_four_hosts_from_nothing_to_the_odd_one_and_its_reason(chain: Chain, tmp
         assert ("=50" in value, "=800" in usual) == (True, True)
         assert run(["fleet", "report", *store]) == 0
         assert "odd: c is -" in chain.capfd.readouterr().out
-    take_it_away(chain, wheels, command, tmp_path)
+    take_it_away(chain, command)
 
 
 def install_everywhere(chain: Chain, wheels: Path, command: Path) -> None:
-    """Install on hosts without a network; an older version is replaced only when that is asked."""
-    asked = ["install", *chain.hosts, "--wheelhouse", str(wheels)]
-    (lost,) = chain.says(*asked, "--host", "b", status=1)["failed"]
-    assert lost["because"] == "has virtune 0.0.9 already"
-    done = chain.says(*asked, "--upgrade", *(word for name in BARE for word in ("--host", name)))["hosts"]
-    assert [(one["state"], one["before"], one["version"]) for one in done] == [
-        ("installed", "0.0.9", __version__),
-        ("installed", None, __version__),
+    """Install on hosts without a network, and replace an older version there."""
+    bare = [word for name in BARE for word in ("--host", name)]
+    asked = ["install", *chain.hosts, *bare, "--wheelhouse", str(wheels), "--upgrade", "--", *places(chain.fleet)]
+    assert [tuple(one.values()) for one in chain.says(*asked)["hosts"]] == [
+        ("b", "installed", "0.0.9", __version__),
+        ("c", "installed", None, __version__),
     ]
     b = chain.fleet.by_name["b"]
-    assert made(b) == ["0.0.9", __version__, "current", MARK, "previous"]
-    assert str(command.resolve()).startswith(str(b.place / "data" / "virtune-fleet" / __version__))
+    assert made(b) == ["0.0.9", __version__, MARK, "previous"]
+    assert command.resolve() == b.place / "opt" / __version__ / "bin" / "virtune"
 
 
 def gathered_once(chain: Chain, url: str, tasks: list[Document]) -> None:
@@ -144,29 +120,29 @@ def gathered_once(chain: Chain, url: str, tasks: list[Document]) -> None:
     assert gathered["hosts"][0]["studies"] == []
 
 
-def take_it_away(chain: Chain, wheels: Path, command: Path, tmp_path: Path) -> None:
-    """A failed install leaves what runs; the older version comes back; what is in use is not removed."""
-    b, poor = chain.fleet.by_name["b"], tmp_path / "poor"
-    poor.mkdir()
-    (pip,) = wheels.glob("pip-*")
-    (poor / pip.name).symlink_to(pip)
+def take_it_away(chain: Chain, command: Path) -> None:
+    """The older version comes back, and is replaced only when that is asked; what is in use is not removed."""
+    b, c = (chain.fleet.by_name[name] for name in BARE)
     asked = ["install", *chain.hosts, "--host", "b"]
-    (lost,) = chain.says(*asked, "--wheelhouse", str(poor), "--upgrade", status=1)["failed"]
-    assert "No matching distribution found for" in lost["because"]
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
-    assert said.split()[-1] == __version__
-    assert chain.says(*asked, "--back")["hosts"][0]["version"] == "0.0.9"
-    assert made(b) == ["0.0.9", "current", MARK]
-    (lost,) = chain.says(*asked, "--back", status=1)["failed"]
-    assert lost["because"] == "no earlier version is kept here"
-    program = b.place / "data" / "virtune-fleet" / "0.0.9" / "bin" / "sleep"
+    told = ["--", *places(chain.fleet)]
+    (done,) = chain.says(*asked, "--back", *told)["hosts"]
+    assert tuple(done.values()) == ("b", "back", __version__, "0.0.9")
+    assert made(b) == ["0.0.9", MARK]
+    asked += ["--host", "c"]
+    found = chain.says(*asked, *told, status=1)
+    hint = "--upgrade replaces it, and --back puts it back"
+    assert found["failed"] == [{"name": "b", "because": "has virtune 0.0.9 already", "hint": hint}]
+    assert [tuple(one.values()) for one in found["hosts"]] == [("c", "kept", __version__, __version__)]
+    program = b.place / "opt" / "0.0.9" / "bin" / "sleep"
     shutil.copy("/bin/sleep", program)
     with running(program):  # as a study does
-        (lost,) = chain.says(*asked, "--remove", status=1)["failed"]
-    assert lost["because"] == "its virtune is running"
-    assert chain.says(*asked, "--remove")["hosts"][0]["version"] is None
-    assert made(b) == []
-    assert not command.is_symlink()
+        found = chain.says(*asked, "--remove", *told, status=1)
+    assert [one["because"] for one in found["failed"]] == ["its virtune is running"]
+    assert made(b) == ["0.0.9", MARK]
+    assert command.resolve() == b.place / "opt" / "0.0.9" / "bin" / "virtune"
+    assert [tuple(one.values()) for one in found["hosts"]] == [("c", "remove", __version__, None)]
+    assert made(c) == []
+    assert not (c.place / "bin" / "virtune").is_symlink()
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.apply import entries_in, entries_text
 from virtune.flows.fleet.ask import audits_of, read_document
 from virtune.flows.fleet.here import progress_in
-from virtune.flows.fleet.install import platform_of
 from virtune.flows.fleet.results import listed_id
 from virtune.flows.fleet.run import left_seconds
 from virtune.model.fleet import FleetHost, FleetRun, FleetTask, HostAnswer, Unreached
@@ -218,7 +217,6 @@ ANSWERS: list[tuple[Callable[[Any], object], Any]] = [
     (listed, {"schema": "x", "studies": [{"id": "20260101-000000-aaaa"}], "damaged": []}),
     (undone, {"schema": "virtune/journal/1", "entries": [{"id": "20260101-000000-aaaa", "undone": False}],
               "damaged": ["x"]}),
-    (platform_of, {"python": "3.11.2", "implementation": "CPython", "libc": ["glibc", "2.36"], "machine": "x86_64"}),
 ]  # fmt: skip
 
 

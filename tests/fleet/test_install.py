@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """An install leaves alone what somebody else made, and leaves nothing where it fails; the chain has the rest."""
 
-import contextlib
-import io
 import json
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fleet.machines import Machine, Machines, machines
-from tests.fleet.wheels import make_wheelhouse
+from tests.fleet.installed import MARK, ON_HOST, made, older, places
+from tests.fleet.machines import Machines, machines
 from tests.published import complaints
 
-from virtune import __version__, on_host
+from virtune import __version__
 from virtune.cli import run
-from virtune.fleet.wheelhouse import own_wheel
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
 
@@ -27,66 +23,115 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """A host whose only virtune is what is installed there."""
-    with machines(tmp_path_factory.mktemp("install"), "a") as found:
-        (found.by_name["a"].place / "bin" / "virtune").unlink()
+    """Hosts whose only virtune is what is installed there."""
+    with machines(tmp_path_factory.mktemp("install"), "a", "b", "c") as found:
+        for machine in found.by_name.values():
+            (machine.place / "bin" / "virtune").unlink()
         yield found
-
-
-@pytest.fixture(scope="module")
-def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wheels that are enough to install virtune here."""
-    return make_wheelhouse(tmp_path_factory.mktemp("wheels"))
 
 
 def document(words: list[str], capfd: Capture, status: int = 0) -> dict[str, Any]:
     capfd.readouterr()
-    assert run([*words, "--json"]) == status
+    assert run(["fleet", "install", "--json", *words]) == status, capfd.readouterr().err[-1500:]
     found: dict[str, Any] = json.loads(capfd.readouterr().out)
     assert complaints("fleet-install", found) == []
     return found
 
 
-def made(machine: Machine) -> list[str]:
-    """What is there of an install."""
-    base = machine.place / "data" / "virtune-fleet"
-    return sorted(one.name for one in base.iterdir()) if base.exists() else []
-
-
-def test_what_somebody_else_made_is_left_and_what_fails_leaves_nothing(
-    fleet: Machines, wheelhouse: Path, tmp_path: Path, capfd: Capture
+def test_each_host_that_fails_says_why_and_nothing_is_left_there(
+    fleet: Machines, tmp_path: Path, capfd: Capture
 ) -> None:
-    machine = fleet.by_name["a"]
-    hosts = ["--ssh-config", str(fleet.config), "--host", "a"]
-    asked = ["fleet", "install", *hosts, "--wheelhouse"]
-    own = machine.place / "home" / ".local" / "bin" / "virtune"
-    own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_text("mine")
-    (lost,) = document([*asked, str(wheelhouse)], capfd, status=1)["failed"]
-    assert "was not made by `virtune fleet install`" in lost["because"]
-    assert own.read_text() == "mine"
-    own.unlink()
-    poor = tmp_path / "poor"
-    poor.mkdir()
-    (lost,) = document([*asked, str(poor)], capfd, status=1)["failed"]
-    assert "has no wheel of pip" in lost["because"]
-    (pip,) = wheelhouse.glob("pip-*")
-    (poor / pip.name).symlink_to(pip)
-    (lost,) = document([*asked, str(poor)], capfd, status=1)["failed"]
-    assert "No matching distribution found for" in lost["because"]
-    assert made(machine) == ["made-by-virtune-fleet-install"]
-    assert not own.exists()
+    """Of one the wheels lack, the Python of another is hostile, and a third has none; the rest ssh refuses."""
+    proof = tmp_path / "proof"
+    hostile = f"{{{{ lookup('pipe', 'touch {proof}') }}}}"
+    for name, does in {
+        "a": 'exec python3 "$@"',
+        "b": f'cat > /dev/null; echo "error: {hostile}" >&2; exit 1',
+    }.items():
+        (fleet.place / name / "python").write_text(f"#!/bin/sh\n{does}\n")
+        (fleet.place / name / "python").chmod(0o755)
+    (fleet.place / "twin").symlink_to(fleet.place / "a")
+    hosts = ["--ssh-config", str(fleet.config), "--python", str(fleet.place / "{{ inventory_hostname }}" / "python")]
+    names = [word for name in ("a", "b", "c", "twin", "newkey", "stranger") for word in ("--host", name)]
+    found = document([*hosts, *names, "--wheelhouse", str(tmp_path), "--", *places(fleet)], capfd, status=1)
+    said = {one["name"]: (one["because"], one["hint"]) for one in found["failed"]}
+    assert "No matching distribution found for" in said["a"][0]
+    assert said["a"][1] == "--wheelhouse DIR names a directory that has them"
+    assert said["b"] == (hostile, None)
+    assert not proof.exists()
+    assert said["c"][0] == f"`{fleet.place}/c/python` is not installed there, or not on the PATH of ssh's commands"
+    assert said["twin"][0] == "calls itself 'a', as a does: one host twice, or two hosts of one name"
+    assert said["newkey"][0] == "its host key is not known"
+    assert said["stranger"][0] == "ssh is not let in without a question"
+    assert made(fleet.by_name["a"]) == []
 
 
-def test_the_wheel_of_the_running_virtune_is_the_same_each_time_and_has_every_module() -> None:
-    name, content = own_wheel()
-    assert own_wheel() == (name, content)
-    with zipfile.ZipFile(io.BytesIO(content)) as packed:
-        names = packed.namelist()
-        assert packed.testzip() is None
-    assert {"virtune/cli/__init__.py", "virtune/py.typed" if "virtune/py.typed" in names else names[0]} <= set(names)
-    assert f"virtune-{__version__}.dist-info/entry_points.txt" in names
-    assert not [one for one in names if "__pycache__" in one]
+PLAYBOOK = """#!/bin/sh
+here=$(dirname "$0")
+echo "$*" > "$here/calls"
+for one in "$@"; do case $one in @*/asked.json) asked=${one#@} ;; esac; done
+cp "$asked" "$here/asked"
+cat "$here/told" > "$(sed 's/.*"virtune_results": "\\([^"]*\\)".*/\\1/' "$asked")"
+cat "$here/said"
+cat "$here/error" >&2
+exit 2
+"""
+LOST = "the connection was lost before it was done"
+GOOD = {"name": "a", "state": "installed", "before": "", "version": __version__}
+
+
+@pytest.fixture
+def playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An `ansible-playbook` that ends as it is told."""
+    (tmp_path / "hosts").write_text("a ssh=ssh://ops@a.example:2222\n")
+    (tmp_path / "ansible-playbook").write_text(PLAYBOOK)
+    (tmp_path / "ansible-playbook").chmod(0o755)
+    for name, text in {"told": "", "said": "PLAY RECAP ***\n", "error": ""}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("told", "because"),
+    [
+        (json.dumps([GOOD]), None), ("", LOST), ("x", LOST), ("{}", LOST), ("[]", LOST), ("[3]", LOST),
+        (json.dumps([GOOD | {"name": "b"}]), LOST), (json.dumps([GOOD | {"version": 3}]), LOST),
+        (json.dumps([GOOD | {"state": "failed", "because": "a\nline\x1b[2J"}]), "Ansible: line[2J"),
+        (json.dumps([GOOD | {"state": "failed"}]), "Ansible: it gave no reason"), (json.dumps([GOOD] * 10_000), LOST),
+        (json.dumps([GOOD | {"state": "failed", "because": "error: no\x07\nhint: mend it"}]), "no?"),
+        (json.dumps([GOOD | {"state": "failed", "because": "ssh: Connection refused"}]),
+         "it refuses the connection: no sshd there"),
+    ],
+)  # fmt: skip
+def test_how_it_ended_is_understood_or_the_host_is_lost(
+    told: str, because: str | None, playbook: Path, capfd: Capture
+) -> None:
+    (playbook / "told").write_text(told)
+    found = document(["-i", str(playbook / "hosts"), "--", "--become"], capfd, status=1 if because else 0)
+    assert [one["because"] for one in found["failed"]] == ([because] if because else [])
+    assert [one["before"] for one in found["hosts"]] == ([] if because else [None])
+    assert (playbook / "calls").read_text().endswith("/playbooks/install.yml --become\n")
+    asked = json.loads((playbook / "asked").read_text())
+    assert (asked["virtune_state"], asked["virtune_upgrade"], asked["virtune_version"]) == (
+        "present",
+        False,
+        __version__,
+    )
+
+
+def test_where_ansible_comes_to_nothing_its_reason_is_told(playbook: Path, capfd: Capture) -> None:
+    (playbook / "said").write_text("")
+    (playbook / "error").write_text("[ERROR]: no such vault\nusage: more\n")
+    asked = ["fleet", "install", "-i", str(playbook / "hosts")]
+    assert run(asked) == 3
+    assert "error: ansible-playbook came to nothing: no such vault\n" in capfd.readouterr().err
+    assert run([*asked, "--", "more.yml"]) == 2
+    assert "'more.yml' is no option of ansible-playbook" in capfd.readouterr().err
+    assert run([*asked, "--back", "--remove"]) == 2
+
+
+make, drop, remove = ON_HOST["make"], ON_HOST["drop"], ON_HOST["remove"]
 
 
 def own_notes(base: Path) -> Path:
@@ -96,20 +141,20 @@ def own_notes(base: Path) -> Path:
 
 
 def copied(base: Path) -> Path:
-    on_host.make(base / "0.2")
+    make(base, "0.2")
     shutil.copytree(base / "0.2", base / "0.3")
     shutil.rmtree(base / "0.2")
     return (base / "0.3").rename(base / "0.2")
 
 
 def renamed(base: Path) -> Path:
-    on_host.make(base / "0.2")
+    make(base, "0.2")
     return (base / "0.2").rename(base / "kept")
 
 
 def with_a_mark_of_another_kind(base: Path) -> Path:
     place = own_notes(base)
-    (place / on_host.MARK).write_text(json.dumps({"names": [place.name]}))
+    (place / MARK).write_text(json.dumps({"names": [place.name]}))
     return place
 
 
@@ -119,73 +164,70 @@ def behind_a_link(base: Path) -> Path:
     return place
 
 
-def of_the_wheels(base: Path) -> Path:
-    return own_notes(base).rename(base / "incoming")
-
-
-OTHERS = (own_notes, copied, renamed, with_a_mark_of_another_kind, behind_a_link, of_the_wheels)
+OTHERS = (own_notes, copied, renamed, with_a_mark_of_another_kind, behind_a_link)
 
 
 @pytest.mark.parametrize("left", OTHERS, ids=lambda one: one.__name__)
-def test_a_directory_that_no_install_made_stays(
-    left: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    on_host.begin()
-    base = on_host.data()
-    on_host.drop(base / "incoming")
+def test_a_directory_that_no_install_made_stays(left: Callable[[Path], Path], tmp_path: Path) -> None:
+    base, command = tmp_path / "opt", tmp_path / "bin" / "virtune"
+    make(base, "1.0")
     place = left(base)
     (place / "mine").write_text("precious")
-    on_host.make(base / "1.0")
     for one in sorted(base.iterdir()):
-        if not one.name.startswith("made"):
-            on_host.drop(one)
-            with contextlib.suppress(on_host.NotDone):
-                on_host.make(one)
-    on_host.remove()
+        if not one.name.startswith("made") and one.name != "1.0":
+            with pytest.raises(SystemExit, match="no install made it"):
+                make(base, one.name)
+    drop(base, command)
+    remove(base, command)
     assert (place / "mine").read_text() == "precious"
     assert not (base / "1.0").exists()
-    assert (base / on_host.MARK).exists()
+    assert (base / MARK).exists()
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("home", ["plain", "with blank", "DOMAIN\\user", "a\tb\nc", "ünï"])
-def test_what_is_mounted_in_a_version_stays(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / home))
-    on_host.begin()
+def test_what_is_mounted_in_a_version_stays(home: str, tmp_path: Path) -> None:
+    base = tmp_path / home / "opt"
+    make(base, "1.0")
     (precious := tmp_path / "precious").mkdir()
     (precious / "mine").write_text("all I have")
-    on_host.make(place := on_host.data() / "1.0")
-    (point := place / "deep").mkdir()
+    (point := base / "1.0" / "deep").mkdir()
     subprocess.run(["mount", "--bind", precious, point], check=True)
-    on_host.drop(place)
+    assert drop(base, tmp_path / "virtune") == {"dropped": []}
     assert (point / "mine").read_text() == "all I have"
     subprocess.run(["umount", "-l", point], check=True)
-    on_host.drop(place)
-    assert not place.exists()
+    assert drop(base, tmp_path / "virtune") == {"dropped": ["1.0"]}
+    assert not (base / "1.0").exists()
 
 
-@pytest.mark.parametrize("name", ["current", "previous", ".current"])
-def test_a_file_in_place_of_a_link_stays(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    on_host.begin()
-    (on_host.data() / name).write_text("mine")
-    with pytest.raises(on_host.NotDone):
-        on_host.switch(name.lstrip("."), "1.0")
-    on_host.remove()
-    assert (on_host.data() / name).read_text() == "mine"
+def test_a_command_and_a_place_of_somebody_else_are_refused(fleet: Machines, tmp_path: Path) -> None:
+    look, machine = ON_HOST["look"], fleet.by_name["a"]
+    base, command = machine.place / "opt", older(machine)
+    assert (look(base, command)["version"], look(base, command)["previous"]) == ("0.0.9", "")
+    command.unlink()
+    command.symlink_to("/bin/true")
+    with pytest.raises(SystemExit, match="virtune is there, and no install made it"):
+        look(base, command)
+    remove(base, tmp_path / "virtune")
+    command.unlink()
+    command.write_text("mine")
+    with pytest.raises(SystemExit, match="no install made it"):
+        look(base, command)
+    remove(base, command)
+    assert command.read_text() == "mine"
+    command.unlink()
+    own_notes(base)
+    with pytest.raises(SystemExit, match="opt is there, and no install made it"):
+        look(base, command)
+    shutil.rmtree(base)
 
 
-def test_nothing_but_the_whole_goes_with_what_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def test_nothing_but_the_whole_goes_with_what_was_made(tmp_path: Path) -> None:
+    base, command = tmp_path / "opt", tmp_path / "virtune"
     for cut in ("", None):  # killed before it wrote the mark, and in the middle
-        on_host.begin()
-        (on_host.data() / "1.0").mkdir()
+        make(base, "0.9")
+        (base / "1.0").mkdir()
         if cut is not None:
-            (on_host.data() / "1.0" / on_host.MARK).write_text(cut)
-        on_host.make(on_host.data() / "1.0")
-        on_host.remove()
-        assert not on_host.data().exists()
+            (base / "1.0" / MARK).write_text(cut)
+        make(base, "1.0")
+        remove(base, command)
+        assert not base.exists()

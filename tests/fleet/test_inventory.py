@@ -12,8 +12,9 @@ from tests.published import complaints
 
 from virtune.cli import run
 from virtune.fleet.inventory import HOSTS_MAX, chosen, is_ssh_config, read_inventory
-from virtune.fleet.ssh import address_of
-from virtune.model.errors import UsageError
+from virtune.fleet.ssh import address_of, ansible_variables
+from virtune.model.errors import MissingToolError, UsageError
+from virtune.shell import find_ansible
 
 LIST = """\
 # production
@@ -182,6 +183,8 @@ def test_an_ipv6_address_is_given_to_ssh_as_it_takes_it(line: str, user: str, po
     (host,) = read_inventory(line, source="hosts")
     found = address_of(host)
     assert (found.user, found.host, found.port) == (user, "2001:db8::7", port)
+    told = ansible_variables(host)
+    assert (told["ansible_host"], told.get("ansible_port", 22)) == ("2001:db8::7", port)
 
 
 def test_any_source_of_ansible_is_read_by_its_own_program(
@@ -196,8 +199,10 @@ def test_any_source_of_ansible_is_read_by_its_own_program(
     assert "ops@192.0.2.5:2200" in capfd.readouterr().out
     assert run(["fleet", "inventory", "--ansible", "other.yml"]) == 1
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert run(["fleet", "inventory", "--ansible", "prod.yml"]) == 3
-    assert "`ansible-inventory` is not installed" in capfd.readouterr().err
+    assert find_ansible("ansible-inventory", beyond=tmp_path) == str(program)
+    with pytest.raises(MissingToolError, match="`ansible-inventory` is not installed") as missing:
+        find_ansible("ansible-inventory", beyond=tmp_path / "nothing")
+    assert missing.value.hint == "`pip install ansible-core` brings it, as the extra virtune[fleet] does"
 
 
 @pytest.mark.parametrize(

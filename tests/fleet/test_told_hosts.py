@@ -17,7 +17,6 @@ from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, undo_change, vms_by_host
 from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import progress_in
-from virtune.flows.fleet.install import InstallWish, install
 from virtune.flows.fleet.results import FleetFolder, Gathered, gather
 from virtune.flows.fleet.run import (
     Carrying,
@@ -32,7 +31,7 @@ from virtune.flows.fleet.run import (
 )
 from virtune.flows.stored.import_bundle import rows_bundle
 from virtune.model.errors import UsageError
-from virtune.model.fleet import FleetHost, FleetRun, Installed, TaskProgress, TaskState, Unreached
+from virtune.model.fleet import FleetHost, FleetRun, TaskProgress, TaskState, Unreached
 from virtune.store.store import Store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -273,66 +272,6 @@ def test_studies_of_a_host_are_gathered_or_it_is_said_why_not(
     (again,) = gather([host], ACCESS, FleetFolder(tmp_path / "here"), studies=names)
     assert isinstance(again, Gathered)
     assert again.studies == (), "what is here whole is not pulled again"
-
-
-LOOK = {"implementation": "CPython", "libc": ["glibc", "2.36"], "python": "3.11", "machine": "x86_64"}
-NO_WHEELS = "cannot read the wheels"
-
-
-@pytest.mark.parametrize(
-    ("current", "wish", "state", "did"),
-    [
-        (__version__, {}, "kept", ["look"]), (None, {}, NO_WHEELS, ["look"]),
-        ("0.0.1", {}, "has virtune 0.0.1 already", ["look"]), ("0.0.1", {"upgrade": True}, NO_WHEELS, ["look"]),
-        (__version__, {"upgrade": True}, NO_WHEELS, ["look"]), (None, {"do": "remove"}, "remove", ["look", "remove"]),
-        ("0.0.1", {"do": "back"}, "back", ["look", "back"]), (__version__, {"do": "back"}, "back", ["look", "back"]),
-    ],
-)  # fmt: skip
-def test_a_host_is_installed_to_as_it_is(
-    current: str | None, wish: dict[str, str | bool], state: str, did: list[str], told: ToldHosts, tmp_path: Path
-) -> None:
-    look = {"current": current, **LOOK}
-    host = told.add("a", python_look=json.dumps(look), python_remove=json.dumps({"current": None}),
-                    python_back=json.dumps({"current": "0.0.0"}))  # fmt: skip
-    asked = InstallWish(python="told-python", wheelhouse=tmp_path / "no-wheels", **wish)  # type: ignore[arg-type]
-    (found,) = install([host], ACCESS, asked)
-    calls = (tmp_path / "told/hosts/a/python-calls").read_text().split()
-    assert calls == did
-    if isinstance(found, Installed):
-        assert (found.state, found.before) == (state, current)
-        assert found.version == {"kept": current, "remove": None, "back": "0.0.0"}[state]
-    else:
-        assert state in found.because, (
-            "without wheels nothing is installed, and with another version nothing is asked"
-        )
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"implementation": "PyPy"}, "is not CPython"), ({"libc": ["musl", "1.2"]}, "is not CPython on glibc"),
-        ({"libc": ["glibc"]}, "is not CPython on glibc"), ({"libc": "glibc"}, "is not CPython on glibc"),
-        ({"python": "3.10"}, "has Python 3.10, and 3.11 is needed"), ({"python": "3.11"}, NO_WHEELS),
-        ({"libc": ["glibc", "two"]}, "its glibc two is not to be understood"), ({"python": "3.12"}, NO_WHEELS),
-    ],
-)  # fmt: skip
-def test_a_host_for_which_no_wheels_are_made_is_told_so(
-    changed: dict[str, object], said: str, told: ToldHosts, tmp_path: Path
-) -> None:
-    host = told.add("a", python_look=json.dumps({"current": None, **LOOK, **changed}))
-    (found,) = install([host], ACCESS, InstallWish(python="told-python", wheelhouse=tmp_path / "no-wheels"))
-    assert isinstance(found, Unreached)
-    assert said in found.because
-
-
-@pytest.mark.parametrize(("answer", "code"), [("x", "0"), ("[]", "0"), ("{}", "1")])
-def test_what_a_host_s_python_says_is_understood_or_refused(answer: str, code: str, told: ToldHosts) -> None:
-    host = told.add("a", python_look=answer, python_code=code)
-    (found,) = install([host], ACCESS, InstallWish(python="told-python"))
-    assert isinstance(found, Unreached)
-    assert found.because == (
-        "its Python gave no reason" if code == "1" else "what its Python said is not to be understood"
-    )
 
 
 def test_a_change_goes_on_in_steps_until_one_fails_and_is_undone_where_it_was_made(told: ToldHosts) -> None:

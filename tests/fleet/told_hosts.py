@@ -41,14 +41,6 @@ cat "$here/$what.err" >&2 2> /dev/null
 exit $(cat "$here/$what.code" 2> /dev/null || echo 0)
 """
 
-PYTHON = """#!/bin/sh
-cat > /dev/null
-what=$(echo "$2" | sed 's/.*"do": "\\([a-z]*\\)".*/\\1/')
-echo "$what" >> "$(dirname "$0")/python-calls"
-cat "$(dirname "$0")/python.$what"
-exit $(cat "$(dirname "$0")/python.code" 2> /dev/null || echo 0)
-"""
-
 
 @dataclass
 class ToldHosts:
@@ -60,7 +52,7 @@ class ToldHosts:
         """Make a host; `files` are what its programs print, by what they are asked."""
         there = self.place / "hosts" / name
         there.mkdir(parents=True)
-        programs = {self.place / "ssh": SSH, there / "virtune": VIRTUNE, there / "told-python": PYTHON}
+        programs = {self.place / "ssh": SSH, there / "virtune": VIRTUNE}
         programs[there / "uname"] = f"#!/bin/sh\necho {files.pop('calls_itself', name)}\n"
         for path, text in programs.items():
             path.write_text(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory of wheels from which pip installs virtune in a second: all but pip only say where the tests have it."""
+"""A directory of wheels from which pip installs virtune in a second: they only say where the tests have it."""
 
 import importlib.metadata
 import io
@@ -8,7 +8,7 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
-from virtune.fleet.wheelhouse import needed
+from virtune.fleet.artefact import needed
 
 
 def wheel(name: str, version: str, files: dict[str, str]) -> tuple[str, bytes]:
@@ -26,22 +26,8 @@ def wheel(name: str, version: str, files: dict[str, str]) -> tuple[str, bytes]:
     return f"{name}-{version}-py3-none-any.whl", packed.getvalue()
 
 
-def pip_wheel() -> tuple[str, bytes]:
-    """The pip of this Python, packed again."""
-    about = importlib.metadata.distribution("pip")
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for one in about.files or ():
-            path = Path(str(about.locate_file(one)))
-            if ".." not in one.parts and path.suffix != ".pyc" and path.is_file():
-                archive.write(path, str(one))
-    return f"pip-{about.version}-py3-none-any.whl", packed.getvalue()
-
-
 def make_wheelhouse(place: Path) -> Path:
-    """Write the real pip, and for each package that virtune needs a wheel that says only where the tests have it."""
-    name, content = pip_wheel()
-    (place / name).write_bytes(content)
+    """Write for each package that virtune needs a wheel that says only where the tests have it."""
     for requirement in needed():
         one = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
         files = {f"{one}_there.pth": sysconfig.get_path("purelib") + "\n"} if one == "click" else {}

@@ -51,7 +51,7 @@ def broken(stem: str, room: str, text: str) -> list[str]:
         *([f"once imported, {stem} hides Python's own from its package"] if stem in vars(builtins) else []),
         *([f"more than {MODULE_LINES_MAX} lines"] if len(text.splitlines()) > MODULE_LINES_MAX else []),
     ]
-    face = room in ("cli", "__main__.py", "interrupts.py", "warden.py", "on_host.py")
+    face = room in ("cli", "__main__.py", "interrupts.py", "warden.py")
     if not face and room != "shell.py" and "os.environ" in text:
         found.append("only the faces and the shell read the environment")
     for node in ast.walk(tree):
@@ -62,9 +62,7 @@ def broken(stem: str, room: str, text: str) -> list[str]:
             call = ast.unparse(node.func)
             if not face and call in ("print", "sys.exit", "exit", "os._exit"):
                 found.append(f"only the faces call {call}")
-            if room not in ("warden.py", "on_host.py") and call.endswith(
-                ("rmtree", "umount2", ".rmdir", "removedirs")
-            ):
+            if room != "warden.py" and call.endswith(("rmtree", "umount2", ".rmdir", "removedirs")):
                 found.append(f"only the warden removes directories, and it asks for proof: {call}")
             if room in PURE and (call == "open" or call.endswith(OPENING)):
                 found.append(f"a pure room calls {call}")

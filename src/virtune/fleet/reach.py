@@ -23,10 +23,7 @@ from virtune.shell import CommandError, Output, Warden, find, last_line, run
 
 _NOT_FOUND = (126, 127)
 
-_MISSING = {
-    "virtune": "`virtune fleet install` brings it there; `--virtune PATH` names one that is there",
-    "python3": "install Python 3.11 or newer there; `--python PATH` names one that is there",
-}
+_MISSING = {"virtune": "`virtune fleet install` brings it there; `--virtune PATH` names one that is there"}
 """What helps where a program is not found."""
 
 Lost = tuple[str, str | None]
@@ -38,7 +35,7 @@ class Carrier:
     """One way to hosts: the `program` that it needs here, empty for none.
 
     `opened` opens a connection, which all commands to a host share, and gives the words that begin them. `command` is
-    what runs a command there; with `fed` it gets an input. `lost` says of the exit status and the output of such a
+    what runs a command there. `lost` says of the exit status and the output of such a
     command why the connection failed, and None where the status is that of the command. `whose` PATH is searched
     there. A command of this machine runs in `place`.
     """
@@ -46,7 +43,7 @@ class Carrier:
     program: str
     whose: str
     opened: Callable[[Warden, FleetHost, str, int], AbstractContextManager[tuple[str, ...]]]
-    command: Callable[["Connection", Sequence[str], bool], list[str]]
+    command: Callable[["Connection", Sequence[str]], list[str]]
     lost: Callable[[int, str], Lost | None]
     place: Path | None = None
 
@@ -58,9 +55,9 @@ class Connection:
     host: FleetHost
     words: tuple[str, ...]
 
-    def command(self, command: Sequence[str], *, fed: bool = False) -> list[str]:
-        """Return what runs a command there; with `fed` it gets an input."""
-        return CARRIERS[self.host.way].command(self, command, fed)
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return what runs a command there."""
+        return CARRIERS[self.host.way].command(self, command)
 
     def lost(self, status: int, said: str) -> HostError | None:
         """Return why the connection failed, by the exit status of a command and what it printed; None where the
@@ -77,18 +74,16 @@ class Connection:
         most_bytes: int,
         ok: tuple[int, ...] = (0,),
         into: IO[bytes] | None = None,
-        stdin: bytes | None = None,
     ) -> Output:
         """Run a command there to its end and return its output, but for what it prints `into` a file. Raises
         HostError with the reason.
         """
-        asked = self.command(command, fed=stdin is not None)
+        asked = self.command(command)
         every, place = tuple(range(256)), CARRIERS[self.host.way].place
         try:
             done = run(
-                asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, into=into, stdin=stdin,
-                place=place,
-            )  # fmt: skip
+                asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, into=into, place=place
+            )
         except CommandError as error:
             raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
         if done.status != 0 and (lost := self.lost(done.status, done.stderr)) is not None:
@@ -122,7 +117,7 @@ def require_programs(hosts: Sequence[FleetHost]) -> None:
             find(program)
 
 
-def _over_ssh(connection: Connection, command: Sequence[str], fed: bool) -> list[str]:  # noqa: ARG001, FBT001
+def _over_ssh(connection: Connection, command: Sequence[str]) -> list[str]:
     # the shell there reads it
     return [*connection.words, *ssh.destination(connection.host), shlex.join(command)]
 
@@ -148,9 +143,9 @@ def _in_pod(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterato
     yield (*configured, find("kubectl"), "exec", "-n", namespace, pod, *in_it)
 
 
-def _by_kubectl(connection: Connection, command: Sequence[str], fed: bool) -> list[str]:  # noqa: FBT001
+def _by_kubectl(connection: Connection, command: Sequence[str]) -> list[str]:
     # no shell reads it
-    return [*connection.words, *(["-i"] if fed else []), "--", *command]
+    return [*connection.words, "--", *command]
 
 
 _ENDED_THERE = re.compile(r"command terminated with exit code (\d+)")
@@ -187,7 +182,7 @@ CARRIERS: Mapping[str, Carrier] = {
         program="",
         whose="this virtune",
         opened=_nothing,
-        command=lambda _, command, __: list(command),
+        command=lambda _, command: list(command),
         lost=lambda *_: None,
         place=Path("/"),  # as a study that is begun there runs
     ),

@@ -20,6 +20,9 @@ _SECONDS = 20.0
 _IN_BRACKETS = re.compile(r"(?:ssh://)?([^@]*@)?\[([^\]]*)\](?::(\d+))?")
 """An IPv6 address as URIs write it. OpenSSH 9.2 takes the brackets for a part of the name, or ends with its usage."""
 
+_PARTS = re.compile(r"(ssh://)?(?:([^@]*)@)?(?:([^\[\]]*)|\[([^\]]*)\](?::(\d+))?)")
+"""What ssh is called with, in parts; every target of a host is such a one (inventory.py)."""
+
 
 def address_of(host: FleetHost) -> Address:
     """Return where ssh would connect to for a host. Raises PreconditionError with ssh's own reason."""
@@ -46,6 +49,25 @@ def destination(host: FleetHost) -> list[str]:
         return ["--", host.target]
     user, address, port = found.groups()
     return [*(["-p", port] if port else []), "--", f"{user or ''}{address}"]
+
+
+def ansible_variables(host: FleetHost) -> dict[str, object]:
+    """Return the variables by which Ansible reaches a host exactly as we do: the same ssh, which asks nothing."""
+    scheme, user, bare, in_brackets, port = _PARTS.fullmatch(host.target).groups()  # type: ignore[union-attr]
+    address = in_brackets or bare
+    if scheme and not in_brackets:
+        address, _, port = address.partition(":")
+    asked = ("BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ForwardAgent=no", "ForwardX11=no")
+    words = [*config_words(host), *(word for one in asked for word in ("-o", one))]
+    known = {"ansible_user": user, "ansible_port": port and int(port)}
+    return {
+        "ansible_connection": "ssh",
+        "ansible_host": address,
+        "ansible_ssh_common_args": shlex.join(words),
+        "ansible_ssh_args": "-o ControlMaster=auto -o ControlPersist=15s",
+        "ansible_pipelining": True,
+        **{name: value for name, value in known.items() if value},
+    }
 
 
 CONNECT_SECONDS = 15
@@ -121,7 +143,7 @@ def _options(connect_seconds: int) -> Iterator[str]:
 
 
 def error_in(text: str) -> tuple[str, str | None] | None:
-    """Return the last error that a virtune, or what it sent there, printed, with its hint; None without one."""
+    """Return the last error that a virtune, or our role, printed, with its hint; None without one."""
     lines = text.splitlines()
     errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
     hints = [line.removeprefix(_HINT) for line in lines if line.startswith(_HINT)]
@@ -143,8 +165,14 @@ def _reason(child: Child, host: FleetHost) -> HostError:
     said = ""
     with contextlib.suppress(OSError):
         said = read_bounded(child.log, _LOG_MAX, from_end=True).decode(errors="replace")
+    if known := reason_in(said, host):
+        return HostError(known[0], hint=known[1])
+    return HostError(printable(f"ssh: {last_line(said) or 'ended without a reason'}", most=300))
+
+
+def reason_in(said: str, host: FleetHost) -> tuple[str, str] | None:
+    """Return why a host was not reached, and the next thing to do; None where it is another reason."""
     for pattern, words, hint in _REASONS:
         if pattern.search(said):
-            named = shlex.join([*config_words(host), host.target])
-            return HostError(words, hint=hint.replace("HOST", named))
-    return HostError(printable(f"ssh: {last_line(said) or 'ended without a reason'}", most=300))
+            return words, hint.replace("HOST", shlex.join([*config_words(host), host.target]))
+    return None

@@ -10,6 +10,8 @@ from virtune import shell
 from virtune.model.errors import MissingToolError
 from virtune.packages import UNASKED, installing
 
+ANSIBLE = ("ansible-playbook", "ansible-inventory")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
@@ -31,7 +33,7 @@ ABILITIES: tuple[Ability, ...] = (
     Ability(what="libvirt's VMs", programs=("virsh",)),
     Ability(what="disks in Ceph (--target rbd:)", programs=("rbd",)),
     Ability(what="a fleet over SSH", programs=("ssh",)),
-    Ability(what="inventories of Ansible", programs=("ansible-inventory",)),
+    Ability(what="install on a fleet, Ansible's inventories", programs=ANSIBLE),
     Ability(what="reports with pictures", extra="report"),
     Ability(what="virtune serve, metrics for Prometheus", extra="serve"),
     Ability(what="studies in PostgreSQL", extra="postgres"),
@@ -74,10 +76,10 @@ def looked() -> tuple[AbilityHere, ...]:
 
 
 def _there(program: str) -> bool:
-    if program != shell.GENERATOR:
+    if program != shell.GENERATOR and program not in ANSIBLE:
         return bool(shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin"))
     try:
-        return bool(shell.find_generator())
+        return bool(shell.find_generator() if program == shell.GENERATOR else shell.find_ansible(program))
     except MissingToolError:
         return False
 

@@ -27,13 +27,15 @@ class FleetHost:
     """One host as its inventory names it. `target` is what ssh is called with, `local` for this machine, or
     `kubectl:NAMESPACE/POD[/CONTAINER]`; `labels` are (key, value).
 
-    `config` is the ssh_config that ssh reads for it; None for the user's own.
+    `config` is the ssh_config that ssh reads for it; None for the user's own. `of_ansible` says that Ansible's own
+    inventory has it, with all that Ansible needs to reach it.
     """
 
     name: str
     target: str
     labels: tuple[tuple[str, str], ...] = ()
     config: str | None = None
+    of_ansible: bool = False
 
     def label(self, key: str) -> str | None:
         return dict(self.labels).get(key)

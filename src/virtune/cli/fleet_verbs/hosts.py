@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune fleet probe`, `audit` and `install`: the verbs that ask many hosts, or equip them."""
+"""`virtune fleet probe` and `audit`: the verbs that ask many hosts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from virtune.model.finding import Severity
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
-    from virtune.model.fleet import HostAudit, Installed, Unreached
+    from virtune.model.fleet import HostAudit, Unreached
 
 
 BREACHED, UNREADABLE = 4, 2
@@ -129,50 +129,3 @@ def _write_page(
     differing = differences({one.host.name: flat(one.said.get("host")) for one in found})
     write_text(path, page_html(fleet_audit_page(audits, lost, differing)))
     click.echo(f"page: {path}", err=True)
-
-
-@click.command(name="install")
-@inventory_options
-@click.option("--wheelhouse", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
-              help="Wheels of pip and of all that virtune needs.  [default: fetched by pip, and kept]")  # fmt: skip
-@click.option("--python", default="python3", show_default=True, metavar="PATH", help="The Python of the hosts.")
-@click.option("--upgrade", is_flag=True, help="Replace another version, or install the same one again.")
-@click.option("--back", is_flag=True, help="Put the version before back, and remove this one.")
-@click.option("--remove", is_flag=True, help="Remove all that was installed so; studies stay.")
-@access_options
-@json_option
-def install(
-    *, wheelhouse: Path | None, python: str, upgrade: bool, back: bool, remove: bool, as_json: bool, **words: Any
-) -> int:
-    """Install this virtune on many hosts. Wheels are sent over SSH: a host needs Python 3.11, and no network.
-
-    Each host gets an environment of its own in ~/.local/share/virtune-fleet and a command ~/.local/bin/virtune;
-    nothing else is touched. A host that has another version is refused without --upgrade; --back puts that one back.
-    Exit 1 when a host failed.
-
-    \b
-    virtune fleet install -i hosts.txt
-    virtune fleet install -i hosts.txt --upgrade
-    virtune fleet install -i hosts.txt --back
-    """  # noqa: D301 - \b is click's mark for lines to keep
-    if sum((upgrade, back, remove)) > 1:
-        raise UsageError("one of --upgrade, --back and --remove at a time")
-    from virtune.flows.fleet.ask import hosts_of, parted
-    from virtune.flows.fleet.install import InstallWish
-    from virtune.flows.fleet.install import install as install_on
-    from virtune.report.json.fleet import install_document
-    from virtune.report.pages.fleet import lost_lines
-
-    do = "back" if back else "remove" if remove else "install"
-    wish = InstallWish(do=do, upgrade=upgrade, wheelhouse=wheelhouse, python=python)
-    done, lost = parted(install_on(hosts_of(fleet_of(words)), access_of(words), wish, say=progress(words)))
-    lines = [*map(_installed, done), *lost_lines(lost, len(done))]
-    return tell(install_document(done, lost), lines, lost, as_json=as_json)
-
-
-def _installed(one: "Installed") -> str:
-    before = f", was {one.before}" if one.version and one.before not in (None, one.version) else ""
-    return f"{one.host.name}: {_WORDS[one.state]} {one.version or one.before or ''}{before}".rstrip()
-
-
-_WORDS = {"installed": "installed", "kept": "has it already:", "back": "put back", "remove": "removed"}

@@ -22,7 +22,7 @@ from virtune.model.finding import Audited, Finding, NotLookedAt, Rule, Seen, Unr
 from virtune.model.fleet import Address, FleetHost, HostAnswer, HostAudit, Unreached
 from virtune.model.knob import Change, Risk
 from virtune.model.text import printable
-from virtune.shell import Warden, find, run
+from virtune.shell import Warden, find_ansible, run
 
 DOCUMENT_MAX = 32 * 1024**2
 """The largest document of a host: an audit of 1,000 VMs has about 10 MB."""
@@ -102,7 +102,6 @@ def ask_each(
     task: Callable[[Ready], Done],
     *,
     say: Callable[[str], None] = lambda _: None,
-    meet: "Callable[[Connection, FleetAccess], Ready] | None" = None,
 ) -> list[Asked[Done]]:
     """Do a task on every host and return what each gave, in the order of the hosts; a failure concerns its host only.
 
@@ -118,7 +117,7 @@ def ask_each(
             seconds = reach.connect_seconds
             try:
                 with connected(warden, host, name=f"h{number}", connect_seconds=seconds) as connection:
-                    ready = (meet or ready_on)(connection, reach)
+                    ready = ready_on(connection, reach)
                     return HostAnswer(host=host, calls_itself=ready.calls_itself, said=task(ready))
             except VirtuneError as error:
                 return Unreached(host=host, because=error.message, hint=error.hint)
@@ -142,12 +141,11 @@ def ask_apart(
     task: Callable[[Ready], Done],
     *,
     say: Callable[[str], None],
-    meet: "Callable[[Connection, FleetAccess], Ready] | None" = None,
 ) -> list[Asked[Done]]:
     """Do the same once all hosts were told apart: to one by two names it would be done twice at once."""
-    met = ask_each(hosts, reach, lambda _: None, meet=meet)
+    met = ask_each(hosts, reach, lambda _: None)
     good = [one.host for one in met if not isinstance(one, Unreached)]
-    done = iter(ask_each(good, reach, task, say=say, meet=meet) if good else ())
+    done = iter(ask_each(good, reach, task, say=say) if good else ())
     return [one if isinstance(one, Unreached) else next(done) for one in met]
 
 
@@ -181,12 +179,6 @@ def read_document(text: str, schema: str) -> Mapping[str, Any]:
     if not isinstance(found, dict) or found.get("schema") != schema:
         raise HostError(f"what it printed is not the document {schema}")
     return found
-
-
-def named_on(connection: Connection, reach: FleetAccess) -> Ready:
-    """Return a host by its own name, whatever virtune it has."""
-    ready = Ready(connection=connection, calls_itself="", virtune="", access=reach)
-    return replace(ready, calls_itself=printable(ready.answered(["uname", "-n"], **_SHORT).strip(), most=100))
 
 
 def ready_on(connection: Connection, reach: FleetAccess) -> Ready:
@@ -224,7 +216,10 @@ _ANSIBLE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What the user named: files, Ansible sources, libvirt URIs, an ssh_config for all, and which hosts of them."""
+    """What the user named: files, Ansible sources, libvirt URIs, an ssh_config for all, and which hosts of them.
+
+    `vault` are the options by which Ansible opens its vaults.
+    """
 
     files: Sequence[Path] = ()
     ansible: Sequence[str] = ()
@@ -232,6 +227,7 @@ class Fleet:
     ssh_config: Path | None = None
     names: Sequence[str] = ()
     labels: Sequence[str] = ()
+    vault: Sequence[str] = ()
 
 
 def hosts_of(fleet: Fleet) -> tuple[FleetHost, ...]:
@@ -258,9 +254,10 @@ def _all(fleet: Fleet, files: Sequence[Path]) -> Iterator[FleetHost]:
         named = read_inventory("\n".join(fleet.libvirt), source="--libvirt")
         yield from (replace(host, config=given) for host in named)
     for source in fleet.ansible:
-        listed = [find("ansible-inventory"), "-i", source, "--list"]
+        listed = [find_ansible("ansible-inventory"), "-i", source, "--list", *fleet.vault]
         printed = run(listed, timeout_seconds=_ANSIBLE_SECONDS, locale="C.UTF-8")  # it refuses every other encoding
-        yield from (replace(host, config=given) for host in read_inventory(printed.stdout, source=source))
+        named = read_inventory(printed.stdout, source=source)
+        yield from (replace(host, config=given, of_ansible=True) for host in named)
 
 
 def _text_of(path: Path) -> str:

@@ -1,124 +1,158 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Install this virtune on many hosts: wheels are sent over SSH, and a virtual environment is made on each host."""
+"""Install this virtune on many hosts by our Ansible role: the real `ansible-playbook` runs it on the user's hosts."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from virtune import __version__, on_host
-from virtune.bounded import read_json
-from virtune.fleet.reach import Connection
-from virtune.fleet.ssh import HostError, error_in
-from virtune.fleet.wheelhouse import HostPlatform, Wheels, wheels_for
-from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, named_on
+from pydantic import TypeAdapter, ValidationError
+
+import virtune
+from virtune.bounded import read_bounded, read_json
+from virtune.fleet.ssh import CONNECT_SECONDS, ansible_variables, error_in, reason_in
+from virtune.flows.fleet.ask import Fleet, FleetAccess
+from virtune.model.errors import MissingToolError, PreconditionError, UsageError
 from virtune.model.fleet import FleetHost, Installed, Unreached
+from virtune.model.text import printable
+from virtune.shell import find_ansible, last_line, run
 
-PROGRAM = Path(on_host.__file__)
+PLACES = (Path(virtune.__file__).parent / "ansible", Path(virtune.__file__).parents[2] / "ansible")
+"""Where the collection is: in what was installed, and in a checkout."""
 
-_ANSWER_MAX = 64 * 1024
-_LOOK_SECONDS = 60.0
+_STEPS = 20
+"""The role has fewer steps for a host, of which each may take as long as a host may."""
+
+_PACK_SECONDS = 1800.0
+"""How long the role waits for what it sends to be packed."""
+
+_RESULT_MAX = 64 * 1024
+"""The most bytes for a host: the role cuts a reason to 2,000 characters, and a name to 400."""
+
+_RECAP = "PLAY RECAP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallWish:
-    """What is wanted: `do` is install, back or remove; `upgrade` allows to replace another version."""
+    """What is wanted: the role's state (present, previous or absent); `upgrade` allows to replace another version.
 
-    do: str = "install"
+    `options` are `ansible-playbook`'s own, such as --become.
+    """
+
+    state: str = "present"
     upgrade: bool = False
     wheelhouse: Path | None = None
     python: str = "python3"
+    options: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """How it ended on a host, as the role writes it."""
+
+    name: str
+    state: str
+    before: str | None = None
+    version: str | None = None
+    because: str = ""
 
 
 def install(
-    hosts: Sequence[FleetHost], access: FleetAccess, wish: InstallWish, *, say: Callable[[str], None] = lambda _: None
+    fleet: Fleet, hosts: Sequence[FleetHost], access: FleetAccess, wish: InstallWish
 ) -> list[Installed | Unreached]:
-    """Install, put back or remove virtune on every host; a failure concerns its host only.
+    """Install, put back or remove virtune on these hosts of a fleet; a failure concerns its host only.
 
-    Hosts are told apart first: one by two names would be installed to twice at once.
+    Raises PreconditionError where Ansible itself came to nothing.
     """
-    wheels: dict[HostPlatform, Wheels] = {}
-    one_by_one = Lock()
-
-    def task(ready: Ready) -> Installed:
-        here = _Python(ready.connection, wish.python)
-        before = here.do("look")
-        done = partial(Installed, host=ready.connection.host, before=(current := _version(before)))
-        if wish.do != "install":
-            return done(state=wish.do, version=_version(here.do(wish.do)))
-        if current == __version__ and not wish.upgrade:
-            return done(state="kept", version=current)
-        if current not in (None, __version__) and not wish.upgrade:
-            raise HostError(f"has virtune {current} already", hint="--upgrade replaces it, and --back puts it back")
-        platform = platform_of(before)
-        with one_by_one:
-            if platform not in wheels:
-                wheels[platform] = wheels_for(platform, wish.wheelhouse)
-        after = here.install(wheels[platform], access.timeout_seconds)
-        return done(state="installed", version=_version(after))
-
-    found = ask_apart(hosts, access, task, meet=named_on, say=say)
-    return [one if isinstance(one, Unreached) else one.said for one in found]
+    with tempfile.TemporaryDirectory(prefix="virtune-") as made:
+        place = Path(made)
+        command = _command(place, fleet, hosts, access, wish)
+        turns = -(-len(hosts) // access.parallel)
+        seconds = access.timeout_seconds * _STEPS * turns + _PACK_SECONDS
+        every = tuple(range(256))
+        # it refuses every other encoding, and ends its own children when it is asked to end
+        done = run(command, timeout_seconds=seconds, ok=every, locale="C.UTF-8", gently=True)
+        ends = _ends(place / "results.json", len(hosts))
+    if not ends and _RECAP not in done.stdout:
+        said = re.findall(r"^(?:\[ERROR\]|ERROR!)[: ]+(.*)$", done.stderr, flags=re.MULTILINE)
+        why = said[0] if said else last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
+        raise PreconditionError(f"ansible-playbook came to nothing: {printable(why, most=300)}")
+    return [_said(host, ends.get(host.name)) for host in hosts]
 
 
-class _Python:
-    """The Python of a host, to which the program `on_host.py` is sent."""
-
-    def __init__(self, connection: Connection, python: str) -> None:
-        self._connection, self._python = connection, python
-        self._program = PROGRAM.read_bytes()
-
-    def do(self, what: str, seconds: float = _LOOK_SECONDS, **more: object) -> Mapping[str, Any]:
-        """Do one thing there and return what it says."""
-        done = self._connection.run(
-            [self._python, "-", json.dumps({"do": what, **more})],
-            timeout_seconds=seconds, most_bytes=_ANSWER_MAX, stdin=self._program, ok=(0, 1),
-        )  # fmt: skip
-        if done.status:
-            said = error_in(done.stderr)
-            raise HostError(said[0] if said else "its Python gave no reason")
-        try:
-            found = read_json(done.stdout)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise HostError("what its Python said is not to be understood")
-        return found
-
-    def install(self, wheels: Wheels, seconds: float) -> Mapping[str, Any]:
-        """Send the wheels and install them."""
-        incoming = str(self.do("begin").get("incoming"))
-        self._connection.run(
-            ["tar", "-C", incoming, "-xf", "-"],
-            timeout_seconds=seconds,
-            most_bytes=_ANSWER_MAX,
-            stdin=wheels.packed(),
-        )
-        return self.do("install", seconds, version=__version__, sums=wheels.sums)
+def _variables(host: FleetHost) -> dict[str, object]:
+    """Return how Ansible reaches a host. Raises UsageError for a pod: what is brought into one is gone with it."""
+    if host.way == "kubectl":
+        raise UsageError(f"{host.name} is a pod, which gets its virtune with its image", hint="leave it out")
+    return {"ansible_connection": "local"} if host.way == "local" else ansible_variables(host)
 
 
-def _version(found: Mapping[str, Any]) -> str | None:
-    version = found.get("current")
-    return version if isinstance(version, str) else None
+def _command(
+    place: Path, fleet: Fleet, hosts: Sequence[FleetHost], access: FleetAccess, wish: InstallWish
+) -> list[str]:
+    """Write what Ansible is to read, and return what calls it."""
+    collection = next((one for one in PLACES if one.is_dir()), None)
+    if collection is None:
+        hint = "install virtune's own wheel, or call it in a checkout"
+        raise MissingToolError("this virtune came without its Ansible collection", hint=hint)
+    ours = {host.name: _variables(host) for host in hosts if not host.of_ansible}
+    _write(place / "hosts.json", {"all": {"hosts": ours}})
+    (place / "limit").write_text("".join(f"{host.name}\n" for host in hosts))
+    asked: dict[str, object] = {
+        "virtune_state": wish.state,
+        "virtune_version": virtune.__version__,
+        "virtune_upgrade": wish.upgrade,
+        "virtune_python": wish.python,
+        "virtune_here": [sys.executable, "-P", "-m", "virtune"],
+        "virtune_wheelhouse": "" if wish.wheelhouse is None else str(wish.wheelhouse.absolute()),
+        "virtune_results": str(place / "results.json"),
+    }
+    _write(place / "asked.json", asked)
+    told = {
+        "ANSIBLE_ROLES_PATH": str(collection / "roles"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_STDOUT_CALLBACK": "default",
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(place / "cp"),
+        "ANSIBLE_TIMEOUT": str(CONNECT_SECONDS),
+        "ANSIBLE_TASK_TIMEOUT": str(max(1, round(access.timeout_seconds))),
+    }
+    sources = [*([str(place / "hosts.json")] if ours else []), *fleet.ansible]
+    words = [word for source in sources for word in ("-i", source)]
+    if fleet.ansible and fleet.ssh_config:
+        words += ["--ssh-common-args", f"-F {shlex.quote(str(fleet.ssh_config.absolute()))}"]
+    words += ["--limit", f"@{place / 'limit'}", "--forks", str(access.parallel), "-e", f"@{place / 'asked.json'}"]
+    playbook = str(collection / "playbooks" / "install.yml")
+    known = [f"{name}={value}" for name, value in told.items()]
+    return ["env", *known, find_ansible("ansible-playbook"), *words, playbook, *wish.options]
 
 
-def platform_of(found: Mapping[str, Any]) -> HostPlatform:
-    """Return what a host's wheels depend on. Raises HostError for one that no wheels are made for."""
-    libc = found.get("libc")
-    name, number = (libc[0], str(libc[1])) if isinstance(libc, list) and len(libc) == 2 else ("", "")
-    if found.get("implementation") != "CPython" or name != "glibc":
-        raise HostError(
-            "its Python is not CPython on glibc, for which wheels are made", hint="install it by hand there"
-        )
-    python = str(found.get("python"))
-    if [int(one[:9]) for one in python.split(".") if one.isdecimal()] < [3, 11]:
-        raise HostError(f"has Python {python}, and 3.11 is needed", hint="`--python PATH` names another one there")
-    major, _, minor = number.partition(".")
+def _write(path: Path, what: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(what))
+
+
+def _ends(path: Path, hosts: int) -> dict[str, _End]:
+    """Return how it ended on every host that the role knows the end of."""
     try:
-        glibc = (int(major[:9]), int(minor[:9]))
-    except ValueError:
-        raise HostError(f"its glibc {number} is not to be understood") from None
-    return HostPlatform(python=python, machine=str(found.get("machine")), glibc=glibc)
+        found = read_json(read_bounded(path, hosts * _RESULT_MAX).decode())
+        return {one.name: one for one in TypeAdapter(list[_End]).validate_python(found)}
+    except (OSError, ValueError, ValidationError):
+        return {}
+
+
+def _said(host: FleetHost, end: _End | None) -> Installed | Unreached:
+    if end is None:
+        hint = "the same command tries it again"
+        return Unreached(host=host, because="the connection was lost before it was done", hint=hint)
+    if end.state != "failed":
+        before, version = (printable(one or "", most=100) or None for one in (end.before, end.version))
+        return Installed(host=host, state=end.state, before=before, version=version)
+    known = error_in(end.because) or reason_in(end.because, host)
+    if known is None:
+        return Unreached(host=host, because=f"Ansible: {last_line(end.because) or 'it gave no reason'}")
+    why, then = known
+    return Unreached(host=host, because=printable(why, most=300), hint=then and printable(then, most=300))
