@@ -11,6 +11,7 @@ import pytest
 from tests.fleet.installed import ANSIBLE, places
 from tests.fleet.machines import Machines, machines
 from tests.fleet.wheels import make_wheelhouse
+from tests.libvirtd import libvirtd
 from tests.published import complaints
 
 from virtune import __version__
@@ -37,6 +38,12 @@ hypervisors:
     ansible_python_interpreter: /usr/bin/python3
     ansible_user: root
 """
+
+
+VM = """<domain type='qemu'><name>{}</name><memory unit='MiB'>64</memory>
+<os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='file' device='disk'>
+<driver name='qemu' type='raw' cache='unsafe'/><source file='/srv/{}.raw'/><target dev='vda' bus='virtio'/>
+</disk></devices></domain>"""
 
 
 @pytest.fixture
@@ -83,3 +90,37 @@ def test_an_inventory_in_a_vault_is_installed_to_and_reached(fleet: Machines, tm
     again = played("ansible-playbook", *asked, "-e", f"virtune_version={__version__}")
     (recap,) = (line for line in again.splitlines() if line.startswith("kvm1") and "ok=" in line)
     assert "changed=0" in recap
+
+
+def test_a_study_is_begun_once_and_waited_for(fleet: Machines, tmp_path: Path) -> None:
+    hosts = ["-i", str(tmp_path / "production.yml"), *vault(tmp_path)]
+    words = ["measure", "--rig", "simulated", "--rounds", "2"]
+    asked = [*hosts, "--limit", "kvm1", "virtune.fleet.run", "-e", "virtune_task=once"]
+    first = played("ansible-playbook", *asked, "-e", json.dumps({"virtune_words": words}))
+    assert "changed=1" in first
+    again = played("ansible-playbook", *asked, "-e", json.dumps({"virtune_words": words}))
+    assert "changed=0" in again
+    wrong = played("ansible-playbook", *asked, "-e", json.dumps({"virtune_words": ["probe"]}), "-e",
+                   "virtune_task=other", status=2)  # fmt: skip
+    assert "a fleet runs studies, and 'probe' makes none" in wrong
+
+
+def test_a_change_goes_on_until_a_host_fails(fleet: Machines, tmp_path: Path) -> None:
+    with libvirtd(tmp_path) as libvirt:
+        for name in ("va", "vc"):
+            libvirt.define(VM.format(name, name))
+        before = libvirt.xml("vc")
+        change = {"virtune_change": ["--set", "disk.cache@vda=none"], "virtune_connect": libvirt.uri}
+        asked = [
+            "-i",
+            str(tmp_path / "production.yml"),
+            *vault(tmp_path),
+            "virtune.fleet.apply",
+            "-e",
+            json.dumps(change),
+        ]
+        assert "changed=1" in played("ansible-playbook", *asked, "--limit", "kvm1")
+        assert "cache='none'" in libvirt.xml("va")
+        stopped = played("ansible-playbook", *asked, "--limit", "kvm2,kvm3", status=2)
+        assert [line.split()[0] for line in stopped.splitlines() if " ok=" in line] == ["kvm2"]
+        assert libvirt.xml("vc") == before
