@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fleet.installed import MARK, ON_HOST, made, older, places
+from tests.fleet.installed import ANSIBLE, MARK, ON_HOST, made, older, places
 from tests.fleet.machines import Machines, machines
 from tests.published import complaints
 
@@ -197,6 +197,20 @@ def test_what_is_mounted_in_a_version_stays(home: str, tmp_path: Path) -> None:
     subprocess.run(["umount", "-l", point], check=True)
     assert drop(base, tmp_path / "virtune") == {"dropped": ["1.0"]}
     assert not (base / "1.0").exists()
+
+
+def test_root_and_a_user_have_their_own_places() -> None:
+    program = ANSIBLE / "roles" / "virtune" / "files" / "host.py"
+    for user, place, command in (
+        (0, "/opt/virtune", "/usr/local/bin/virtune"),
+        (65534, "/nohome/.local/opt/virtune", "/nohome/.local/bin/virtune"),
+    ):
+        words = ["setpriv", f"--reuid={user}", "--clear-groups", "env", "HOME=/nohome", "/usr/bin/python3", "-"]
+        said = subprocess.run(
+            [*words, "look", "-", "-"], input=program.read_bytes(), capture_output=True, check=True
+        ).stdout
+        found = json.loads(said)
+        assert (found["place"], found["command"]) == (place, command)
 
 
 def test_a_command_and_a_place_of_somebody_else_are_refused(fleet: Machines, tmp_path: Path) -> None:
