@@ -323,9 +323,7 @@ def tuning(record: StudyRecord) -> Tuning:
     probed = probed_by(study, search, by_phase[Phase.PROBE], pardoned)
     race = rows_of(by_phase[Phase.RACE], pardoned)
     spent = spent_by(study, probed, attempts, ramp)
-    sound = [(trial, one) for trial, one in measured(by_phase[Phase.RACE])
-             if not rejected_for(trial.arm, one, pardoned)]  # fmt: skip
-    standing, checks, broken = _race(study, search, probed, race, sound)
+    standing, checks, broken = _race(study, search, probed, race, _sound(by_phase[Phase.RACE], pardoned))
     wanted = to_join(search, probed, standing, race)
     standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
     winner, distance = _winner(standing, checks, search)
@@ -365,6 +363,10 @@ def tuning(record: StudyRecord) -> Tuning:
         wanted=wanted if phase is Phase.RACE else 0,
         levels=levels_of(study, race) if wanted and phase is Phase.RACE else (),
     )
+
+
+def _sound(trials: Sequence[TrialRecord], pardoned: Sequence[Waiver]) -> Sound:
+    return [(trial, one) for trial, one in measured(trials) if not rejected_for(trial.arm, one, pardoned)]
 
 
 def _race(

@@ -103,8 +103,9 @@ def plan_search(
         at_once=policy.at_once, shares=policy.shares, virtune=access.virtune,
     )  # fmt: skip
     refused, met = plans_of(run, access, up=True)
-    wrong = {host: said for host, one in met.items() if (said := wrong_arms(one.arms))}
-    refused |= {host: replace(met.pop(host), state=TaskState.FAILED, said=said) for host, said in wrong.items()}
+    for host in [*met]:
+        if said := wrong_arms(met[host].arms):
+            refused[host] = replace(met.pop(host), state=TaskState.FAILED, said=said)
     if len(met) < 2:
         why = next((f": {host}: {one.said}" for host, one in refused.items()), "")
         hint = "`virtune tune` searches on one host"
@@ -125,10 +126,8 @@ def plan_search(
         confirming=confirming,
         confirm_rounds=confirm,
     )
-    run = _with_turn(
-        replace(run, tasks=(), search=search), racing, [one for one, _ in arms], rounds_of(0, len(racing))
-    )
-    return PlannedSearch(run=run, refused=refused)
+    run, names = replace(run, tasks=(), search=search), [one for one, _ in arms]
+    return PlannedSearch(run=_with_turn(run, racing, names, rounds_of(0, len(racing))), refused=refused)
 
 
 def _require_options(asked: StudyOptions, given: Sequence[str]) -> None:

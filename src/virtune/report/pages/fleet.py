@@ -377,7 +377,7 @@ def search_line(run: fleet.FleetRun, search: fleet.FleetSearch) -> str:
 
 def turn_line(run: fleet.FleetRun, known: fleet.FleetTuning | None, seconds: float | None) -> str:
     """Say what a turn does and how long it takes at most, and what was found before it; `run` has its tasks alone, or
-    all those of a search that is gone on with, of which nobody knows here what is over.
+    all those of a search that is gone on with, of which it is not known here what is over.
     """
     parts = [one.part for one in run.tasks]
     said = f"turn {max(parts) + 1} on {names([*dict.fromkeys(one.host.name for one in run.tasks)])}"
