@@ -6,7 +6,6 @@ failed and not the command.
 """
 
 import contextlib
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,12 +134,11 @@ def _nothing(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterat
 
 @contextlib.contextmanager
 def _in_pod(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
-    # each command connects by itself, and what follows a study runs in another directory
-    files = ":".join(str(Path(one).absolute()) for one in os.environ.get("KUBECONFIG", "").split(":") if one)
-    configured = ("env", f"KUBECONFIG={files}") if files else ()
+    # each command connects by itself; what follows a study would run elsewhere, and KUBECONFIG may be relative
+    at = ("env", "-C", str(Path.cwd()))
     namespace, pod, *container = host.target.removeprefix(KUBECTL).split("/")
     in_it = (word for one in container for word in ("-c", one))
-    yield (*configured, find("kubectl"), "exec", "-n", namespace, pod, *in_it)
+    yield (*at, find("kubectl"), "exec", "-n", namespace, pod, *in_it)
 
 
 def _by_kubectl(connection: Connection, command: Sequence[str]) -> list[str]:
