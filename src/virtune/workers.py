@@ -62,16 +62,21 @@ _CLUSTER = re.compile(r"tls://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _NO_CLUSTER = "is it up? the files of TLS are those of Dask's own configuration (distributed.comm.tls)"
 
 
+def require_tls(address: str) -> None:
+    """Raise UsageError for an address without TLS, by which anybody on the network could run programs on workers."""
+    if not _CLUSTER.fullmatch(address):
+        what = f"{printable(address, most=100)!r} is not the address of a cluster that is reached by TLS"
+        raise UsageError(what, hint="tls://HOST:PORT, as its scheduler says it")
+
+
 @contextlib.contextmanager
 def dask_cluster(address: str) -> Iterator[tuple[Executor, int]]:
     """Give the executor of a Dask cluster, and how many tasks its workers do at once.
 
     What a worker had when it was killed is done again by another one. Raises UsageError for an address without TLS,
-    by which anybody on the network could run programs on the workers, and PreconditionError for one of no cluster.
+    and PreconditionError for one of no cluster.
     """
-    if not _CLUSTER.fullmatch(address):
-        what = f"{printable(address, most=100)!r} is not the address of a cluster that is reached by TLS"
-        raise UsageError(what, hint="tls://HOST:PORT, as its scheduler says it")
+    require_tls(address)
     from distributed import Client, KilledWorker, Security
 
     try:

@@ -121,6 +121,8 @@ def test_what_a_cluster_cannot_be_asked_is_one_sentence(tmp_path: Path, capfd: p
     (tmp_path / "store").write_bytes(gzip.decompress(KEPT.read_bytes()))
     assert run([*derive, "--store", str(tmp_path / "store")]) == 2
     assert "is a file of this machine, which the workers of a cluster do not see" in capfd.readouterr().err
+    assert run(["show", "derive", "--cluster", "tcp://127.0.0.1:9", "--store", "postgresql:///x"]) == 2
+    assert "is not the address of a cluster that is reached by TLS" in capfd.readouterr().err
     assert run([*derive, "--parallel", "2", "--store", "postgresql:///x"]) == 2
     assert "--parallel counts processes of this machine" in capfd.readouterr().err
     with pytest.raises(PreconditionError, match=r"cannot use the cluster tls://127\.0\.0\.1:9") as found:

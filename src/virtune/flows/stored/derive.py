@@ -16,7 +16,7 @@ from virtune.model.evidence import DerivedStudy
 from virtune.model.measurement import METHOD
 from virtune.store.queries import SEPARATOR, own_id
 from virtune.store.store import Store
-from virtune.workers import dask_cluster, divided
+from virtune.workers import dask_cluster, divided, require_tls
 
 ATTEMPTS_EACH = 1000
 """Attempts for which another process is worth its start. To derive one takes some 5 ms of CPU, to start Python with
@@ -38,6 +38,8 @@ def derive_studies(
     The workers of a Dask `cluster` do it instead where one is named. Raises UsageError for a name that means no
     study, and for a store that workers elsewhere do not see.
     """
+    if cluster:
+        require_tls(cluster)
     if cluster and not isinstance(place, DatabaseUrl):
         what = f"the store {place} is a file of this machine, which the workers of a cluster do not see"
         raise UsageError(what, hint="--store postgresql://USER@HOST/DATABASE, or leave --cluster out")
