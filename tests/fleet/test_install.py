@@ -235,6 +235,18 @@ def test_a_command_and_a_place_of_somebody_else_are_refused(fleet: Machines, tmp
     shutil.rmtree(base)
 
 
+@pytest.mark.parametrize("name", ["opt/previous", "bin/virtune", "bin/.virtune"])
+def test_a_file_in_place_of_a_link_stays(name: str, tmp_path: Path) -> None:
+    base, command = tmp_path / "opt", tmp_path / "bin" / "virtune"
+    make(base, "1.0")
+    command.parent.mkdir()
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(SystemExit, match="no install made it"):
+        ON_HOST["point"](base / "previous" if "opt" in name else command, "1.0")
+    remove(base, command)
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_nothing_but_the_whole_goes_with_what_was_made(tmp_path: Path) -> None:
     base, command = tmp_path / "opt", tmp_path / "virtune"
     for cut in ("", None):  # killed before it wrote the mark, and in the middle

@@ -130,6 +130,36 @@ def drop(place, command):
     return {"dropped": [one.name for one in there if one.name not in kept and dropped(one)]}
 
 
+def point(link, to):
+    """Let a link mean something else, in one step."""
+    part = link.with_name(f".{link.name}")
+    for one in (part, link):
+        require(one.is_symlink() or not os.path.lexists(str(one)), f"{one} is there, and no install made it")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if part.is_symlink():
+        part.unlink()
+    part.symlink_to(to)
+    part.replace(link)
+
+
+def switch(place, command, name):
+    """Let the command mean this version, and keep the one before it; what is older is removed."""
+    now = meant(place, command)
+    if now and now.split(AGAIN)[0] != name.split(AGAIN)[0]:
+        point(place / "previous", now)
+    point(command, place / name / "bin" / "virtune")
+    return drop(place, command)
+
+
+def back(place, command):
+    """Let the command mean the version before, and remove the one that is left."""
+    previous = meant(place, place / "previous")
+    require(previous, "no earlier version is kept here")
+    point(command, place / previous / "bin" / "virtune")
+    (place / "previous").unlink()
+    return drop(place, command)
+
+
 def remove(place, command):
     """Remove all that was made; what somebody else put there stays, with the mark of the whole. Refused while
     something of it runs.
@@ -148,12 +178,13 @@ def remove(place, command):
 def main():
     """Do what the first word says with the paths behind it, and print what came of it as JSON."""
     os.umask(0o022)
-    do, place, second = sys.argv[1:]
+    do, place, second, *name = sys.argv[1:]
     try:
         if do == "make":
             found = make(Path(place), second)
         else:
-            found = {"look": look, "drop": drop, "remove": remove}[do](*chosen(place, second))
+            does = {"look": look, "switch": switch, "drop": drop, "back": back, "remove": remove}
+            found = does[do](*chosen(place, second), *name)
         print(json.dumps(found))  # noqa: T201 - what it is for
     except OSError as why:
         sys.exit(f"error: {(why.strerror or str(why)).lower()}: {why.filename or place}")
