@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,16 @@ from tests.fleet.machines import Machine, Machines, machines
 from tests.published import complaints
 
 from virtune.cli import run
+from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import ARMS_MAX
-from virtune.flows.fleet.tune import common_arms, shared_out, wrong_arms
+from virtune.flows.fleet.results import FleetFolder
+from virtune.flows.fleet.run import RUNS, Carrying
+from virtune.flows.fleet.tune import common_arms, search_fleet, shared_out, wrong_arms
 from virtune.model.errors import UsageError
 from virtune.model.evidence import Listed
+from virtune.model.fleet import FleetHost, FleetPhase, FleetRun, FleetSearch, FleetTask, TaskState
+from virtune.model.tuning import Recommendation
+from virtune.report.pages.fleet import tuned_lines
 from virtune.store.store import Store
 
 Capture = pytest.CaptureFixture[str]
@@ -112,6 +119,7 @@ def test_a_search_over_hosts_goes_on_after_a_kill_and_names_the_host_where_anoth
         (["--rig", "libvirt:web1"], "names a VM of one host"),
         (["--vary"], "--vary"),
         (["--dry-run"], "--dry-run has no place in one search over many hosts"),
+        (["--confirm", "3"], "--confirm 3 can decide nothing"),
     ],
 )
 def test_options_that_no_search_over_hosts_can_have_are_refused_before_a_host_is_asked(
@@ -120,6 +128,57 @@ def test_options_that_no_search_over_hosts_can_have_are_refused_before_a_host_is
     (tmp_path / "hosts").write_text("nowhere.invalid\nelsewhere.invalid\n")
     assert run(["fleet", "tune", "-i", str(tmp_path / "hosts"), *words]) == 2
     assert said in capfd.readouterr().err
+
+
+def test_a_run_that_is_no_search_is_not_gone_on_with_as_one(capfd: Capture) -> None:
+    task = FleetTask(name="r.1", host=FleetHost(name="a", target="nowhere.invalid"), part=0)
+    RUNS.keep(FleetRun(name="r", created="2026-01-01T00:00:00+00:00", words=("check",), tasks=(task,), at_once=1,
+                       shares="shares"))  # fmt: skip
+    assert run(["fleet", "tune", "--again", "r"]) == 2
+    assert "is no search" in capfd.readouterr().err
+
+
+def searched(place: Path, *, confirms: bool) -> FleetRun:
+    """A search whose first turn was measured on a and b, and on c too late to count; nobody answers any more."""
+    made = dict[str, str]()
+    for name in "abc":
+        arms = ["--arm", "baseline:rig=simulated", "--arm", "io_uring:rig=simulated,disk.aio=io_uring"]
+        store = place / f"{name}.sqlite"
+        assert run(["compare", *arms, "--rounds", "6", "--all-rounds", "--store", str(store), "-q"]) == 0
+        with Store(store, reading=True) as kept:
+            made[name] = kept.find("last")
+    hosts = tuple(
+        FleetTask(name=f"s.{one}", host=FleetHost(name=one, target="nowhere.invalid"), part=0) for one in "abc"
+    )
+    first = [replace(one, counted=made[one.host.name] if one.host.name != "c" else "") for one in hosts]
+    then = [replace(one, name=f"{one.name}.2", part=1, confirms=confirms, words=("compare",)) for one in hosts[:2]]
+    search = FleetSearch(
+        hosts=hosts, slice_seconds=1.0, arms=(("baseline", BASE), ("io_uring", URING)), left_out=(), metric="iops",
+        margin=0.03, options=(), racing=("a", "b", "c"), confirming=(), confirm_rounds=6,
+    )  # fmt: skip
+    found = FleetRun(name="s", created="2026-01-01T00:00:00+00:00", words=("tune",), tasks=(*first, *then), at_once=4,
+                     shares="shares", search=search)  # fmt: skip
+    RUNS.keep(found)
+    return found
+
+
+@pytest.mark.parametrize("confirms", [False, True])
+def test_a_search_ends_where_no_host_is_left_and_what_came_too_late_changes_nothing(
+    confirms: bool, tmp_path: Path
+) -> None:
+    asked, heard = searched(tmp_path, confirms=confirms), list[int]()
+    carrying = Carrying(access=FleetAccess(connect_seconds=2), place=FleetFolder(tmp_path), patience_seconds=1.0)
+    known, ended = search_fleet(
+        asked, carrying, say=lambda *_: None, begins=lambda one, _: heard.append(len(one.tasks))
+    )
+    assert heard == [2], "the tasks of the last turn alone"
+    assert (known.phase, known.winner, known.hosts) == (FleetPhase.OVER, "io_uring", ("a", "b"))
+    assert (known.confirmed, known.recommendation) == ((), Recommendation.UNDECIDED)
+    assert {ended[one].state for one in ("s.a", "s.b")} == {TaskState.FINISHED}
+    assert (ended["s.c"].state, ended["s.c"].said) == (TaskState.FAILED, "it had not ended when the next turn began")
+    lines = list(tuned_lines(known, ended))
+    assert lines[0] == "ahead: io_uring; it was not confirmed on fresh data"
+    assert len(RUNS.find("s").tasks) == len(asked.tasks), "no turn without hosts was planned"
 
 
 BASE = (("rig", "simulated"),)
@@ -169,3 +228,4 @@ def test_a_third_of_the_hosts_takes_no_part_where_there_are_enough(hosts: int, a
     assert len(confirming) == apart
     assert sorted([*racing, *confirming]) == names
     assert shared_out(names, seed=1) == (racing, confirming)
+    assert shared_out(names, seed=1, confirm=0) == (tuple(names), ())

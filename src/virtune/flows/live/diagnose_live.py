@@ -249,9 +249,9 @@ def _diagnoses(
 
 def _like(called: str, uri: str, disk: LiveDisk) -> str:
     """Return the words that vary the engine of scratch disks like this one, of those that its cache mode allows;
-    `called` is what finds its VM. None for a disk with limits: they would be like it, too, and hide all else.
+    `called` is what finds its VM.
     """
-    if disk.path is None or disk.path.startswith("/dev/") or disk.limits:
+    if disk.path is None or disk.path.startswith("/dev/"):
         return ""
     whose = ["--like", f"{called}:{disk.target}", *(["--connect", uri] if uri else [])]
     return shlex.join([*whose, "--vary", f"disk.aio=threads,{'native,' if disk.direct else ''}io_uring"])
