@@ -59,7 +59,8 @@ EVERY: dict[str, tuple[str, ...]] = {
     "fleet pack": ("nothing",),
     "fleet audit": (*OF_FLEETS, "--connect", "test:///default"), "fleet here": ("task", "--follow"),
     "fleet inventory": OF_FLEETS[:2], "fleet probe": OF_FLEETS, "fleet run": (*OF_FLEETS, "check"),
-    "fleet gather": OF_FLEETS, "fleet tune": OF_FLEETS, "fleet status": ("last",), "fleet undo": ("last",),
+    "fleet gather": OF_FLEETS, "fleet tune": OF_FLEETS, "fleet runs": (),
+    "fleet history": (), "fleet status": ("last",), "fleet undo": ("last",),
     "host guest list": (), "host guest remove": (), "host clean": ("--images",),
 }  # fmt: skip
 """Words for every verb. `host guest build` is left out, which would fetch packages."""

@@ -238,8 +238,10 @@ def test_no_name_becomes_markup_in_any_page(seed: int) -> None:
 
 def test_engines_are_not_compared_behind_limits_which_hide_what_else_differs() -> None:
     found = Bottleneck(cause=Cause.DEVICE, evidence=("planted",), experiment="")
-    one = Diagnosis(disk="web1:vda", workload="rw=randread,bs=4k", seconds=1.0, path=DataPath(iops=200.0), found=found,
-                    layers=None, like="--like web1:vda --vary disk.aio=threads,io_uring")  # fmt: skip
+    one = Diagnosis(
+        disk="web1:vda", workload="rw=randread,bs=4k", seconds=1.0, path=DataPath(iops=200.0), found=found,
+        layers=None, like="--like web1:vda --vary disk.aio=threads,io_uring",
+    )  # fmt: skip
     assert load_again(one) == f"virtune compare {one.like} --workload 'rw=randread,bs=4k'"
     limited = replace(one, path=replace(one.path, limits={"iops": (200.0, 200.0)}))
     assert load_again(limited) == "virtune compare measure --workload 'rw=randread,bs=4k'"

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import shlex
 import sys
 import threading
 import time
@@ -234,7 +235,7 @@ def interrupted(run_: "FleetRun", verb: str) -> Interrupted:
     """Return what is said of a run that was interrupted here, and which verb goes on with it."""
     from virtune.flows.fleet.run import OpenTasks
 
-    noted, again = OpenTasks(run_), f"`virtune fleet {verb} --again {run_.name}`"
+    noted, again = OpenTasks(run_), f"`{shlex.join(('virtune', 'fleet', verb, '--again', run_.name))}`"
     if any(task in noted for task in run_.tasks):
         hint = f"{again} waits for them, `fleet status {run_.name} --stop` ends them"
         return Interrupted("interrupted: the studies that began go on on their hosts", hint=hint)
