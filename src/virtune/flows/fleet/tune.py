@@ -290,19 +290,28 @@ def search_fleet(
         found = run_fleet(MetFleet(run=run, refused={}), carrying, say=say, known=found)
         found |= _not_to_be_used(search, run, found, carrying.place)
         known = tuning_of(run, found, carrying.place)
+        run = _counting(run, found)
+        RUNS.keep(run)
         turn = _next_turn(run, known, found)
         if turn is None:
             return replace(known, phase=FleetPhase.OVER), found
         run = turn
 
 
+def _counting(run: FleetRun, found: Mapping[str, TaskProgress]) -> FleetRun:
+    """Note which studies count: no host needs to be asked for them again."""
+    ended = ((one, found[one.name]) for one in run.tasks)
+    counted = (replace(one, counted=how.study if how.state is TaskState.FINISHED else "") for one, how in ended)
+    return replace(run, tasks=tuple(counted))
+
+
 def _of_earlier_turns(run: FleetRun) -> dict[str, TaskProgress]:
-    """Return how the tasks before the last turn ended: what counted when the turn after it was planned, and no other.
-    So what is known of a turn never changes, whoever comes back later.
+    """Return how tasks ended of which it is known: before the last turn what counted when the turn after it was
+    planned, and no other, so that what is known of a turn never changes, whoever comes back later.
     """
     open_, last = OpenTasks(run), run.tasks[-1].part
     found = dict[str, TaskProgress]()
-    for task in (one for one in run.tasks if one.part < last):
+    for task in (one for one in run.tasks if one.part < last or one.counted):
         gone = TaskState.LOST if task in open_ else TaskState.FAILED
         said = "" if task.counted else "it had not ended when the next turn began"
         state = TaskState.FINISHED if task.counted else gone
@@ -315,7 +324,7 @@ def _not_to_be_used(
 ) -> dict[str, TaskProgress]:
     """Return the finished tasks of the last turn whose studies are not what was asked for, as failed."""
     wrong = dict[str, TaskProgress]()
-    for task in (one for one in run.tasks if one.part == run.tasks[-1].part):
+    for task in (one for one in run.tasks if not one.counted):
         if (ended := found[task.name]).state is TaskState.FINISHED:
             try:
                 _record(search, task.host.name, ended.study, place)
@@ -333,9 +342,6 @@ def _next_turn(run: FleetRun, known: FleetTuning, found: Mapping[str, TaskProgre
     hosts = [one for one in wanted if one not in ill]
     if known.phase is FleetPhase.OVER or known.winner is None or not hosts:
         return None
-    ended = ((one, found[one.name]) for one in run.tasks)
-    counted = (replace(one, counted=how.study if how.state is TaskState.FINISHED else "") for one, how in ended)
-    run = replace(run, tasks=tuple(counted))
     if confirms:
         return _with_turn(run, hosts, [search.baseline, known.winner], search.confirm_rounds, confirms=True)
     arms = [name for name, _ in search.arms if name in known.standing.up_next]

@@ -380,6 +380,8 @@ def turn_line(run: fleet.FleetRun, known: fleet.FleetTuning | None, seconds: flo
     all those of a search that is gone on with, of which it is not known here what is over.
     """
     parts = [one.part for one in run.tasks]
+    if not parts:
+        return "the search is over: nothing more is measured"
     said = f"turn {max(parts) + 1} on {names([*dict.fromkeys(one.host.name for one in run.tasks)])}"
     if min(parts) < max(parts):
         return printable(f"going on: {said}")
