@@ -78,8 +78,8 @@ class Reason(Worded):
     NOT_BY_ALL = "not-by-all", "by the mean of the {units} it is {which} the limit, by all I/Os together it is not"
     LIMIT_TOO_NEAR = (
         "limit-too-near",
-        "the interval crosses the limit: where nothing changed, nearly every study holds `{least}`, as such studies",
-        " in this store lie that far apart",
+        "the interval crosses the limit: by what such studies in this store show, nearly every one in which nothing",
+        " changed holds `{least}`; more of them may narrow that",
     )
     NOT_MEASURED = "not-measured", "not measured{where}"
     ALL_BREAK_A_LIMIT = "all-break-a-limit", "every configuration breaks a limit"
@@ -96,7 +96,7 @@ class Reason(Worded):
     NOTHING_MEASURED = "nothing-measured", "no load was measured yet"
     NOT_SATURATED = "not-saturated", "saturation was not reached: every load was met, up to {most:,.0f} IOPS"
     TOO_FEW_LOADS = "too-few-loads", "a knee takes three loads at least"
-    LIMIT_ALWAYS_KEPT = "limit-always-kept", "{limit} {holds} at every load that was offered, up to {most:,.0f} IOPS"
+    LIMIT_ALWAYS_KEPT = "limit-always-kept", "{limit} {holds}, up to {most:,.0f} IOPS{shown}"
     LIMIT_ALWAYS_BROKEN = "limit-always-broken", "{limit} {broken} at the least load already, {least:,.0f} IOPS"
     KERNEL_REFUSES = "kernel-refuses", "the kernel refuses io_uring to us (`virtune host probe` says why)"
     NOT_SUPPORTED = "not-supported", "{program} {how}"

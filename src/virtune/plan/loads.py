@@ -262,7 +262,8 @@ def next_step(known: LoadSweep, record: StudyRecord) -> Study | None:
     assert plan is not None  # noqa: S101 - only sweeps are asked
     if not study.compared:
         full = saturation_iops(record, study.workloads[0].name)
-        loads = [rate_of(load, full) for load in plan.loads] or [full * share for share in FIRST_SHARES]
+        asked = [one.value for one in study.conditions if one.value is not None and one.value < full]
+        loads = [rate_of(load, full) for load in plan.loads] or [*(full * share for share in FIRST_SHARES), *asked]
     else:
         loads = [one for one in (known.above, known.below) if one is not None]
         loads += [math.sqrt(low * high) for low, high in known.gaps]

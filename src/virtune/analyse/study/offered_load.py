@@ -406,8 +406,14 @@ def _why(
         yield because(Reason.TOO_FEW_LOADS)
     if plan.limit is not None and most is None:
         if _excess(points[0]) <= 0:
-            holds = "holds" if _shown(points, points[-1]) < 0 else f"may hold ({_NOT_SHOWN})"
-            yield because(Reason.LIMIT_ALWAYS_KEPT, limit=plan.limit.text, holds=holds, most=points[-1].offered)
+            holds, shown = "holds at every load that was offered", ""
+            if _shown(points, points[-1]) >= 0:
+                surely = max((one.offered for one in points if _shown(points, one) < 0), default=0.0)
+                how = f"shown to hold up to {surely:,.0f} IOPS" if surely else "shown to hold at none"
+                holds, shown = "was broken at no load that was offered", f"; it is {how}, and more --rounds tell"
+            yield because(
+                Reason.LIMIT_ALWAYS_KEPT, limit=plan.limit.text, holds=holds, most=points[-1].offered, shown=shown
+            )
         else:
             broken = "is broken" if _shown(points, points[0]) > 0 else f"may be broken ({_NOT_SHOWN})"
             yield because(Reason.LIMIT_ALWAYS_BROKEN, limit=plan.limit.text, broken=broken, least=points[0].offered)
@@ -424,7 +430,7 @@ def _ruled(
     value, words = condition.value or 0.0, f"{plan.limit.text} holds" if plan.limit else "it is carried"
     at_least = f"{words} at {format_count(low)} IOPS" if low else f"no load is shown at which {words}"
     at_most = "" if high is None else f"not above {format_count(high)} IOPS"
-    beyond = high is not None and high < value
+    beyond = high is not None and high <= value  # at the least load that is shown not to be fine, too
     if low >= value and not beyond:
         return LoadRuling(condition=condition, outcome=Outcome.HELD, text=at_least)
     if beyond and low < value:

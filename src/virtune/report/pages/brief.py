@@ -419,7 +419,7 @@ def following(result: Result) -> str:
     takes = (line for basis in result.basis for line in evidence.what_deciding_takes(result, basis))
     if line := next(takes, ""):
         return f"{line}; {_else(result.study) or '`virtune show`'}"
-    return _EVERYTHING if result.study.id else "-v has every figure"
+    return _EVERYTHING if result.study.id else "the same command with -v has every figure"
 
 
 def _else(study: Study) -> str:
