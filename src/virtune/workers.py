@@ -9,7 +9,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from threading import Thread
@@ -91,6 +91,11 @@ def dask_cluster(address: str) -> Iterator[tuple[Executor, int]]:
             raise VirtuneError(
                 "a part of the work was given up: each worker that did it was killed",
                 hint="what is finished is kept, and the same command goes on; workers with more memory may do it",
+            ) from None
+        except CancelledError:
+            raise PreconditionError(
+                f"the connection to the cluster {address} was lost",
+                hint="what is finished is kept, and the same command goes on",
             ) from None
         except (ImportError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "deserialization" not in str(error):

@@ -24,7 +24,7 @@ from virtune.store.store import Store
 NOT_IN_PLANS = {
     "fix", "durability", "maximize", "minimize", "subject_to", "mode", "confirm", "confirm_seconds", "soak", "spread",
     "quick", "loads", "restart", "scratch", "target", "allow_write_to", "allow_in_use", "fail_if", "attempts", "like",
-    "emulated",
+    "emulated", "all_rounds",
     "its_load",
 }  # fmt: skip
 """The options that plan files do not have, each with its reason in the table. A new one is a key or stands here."""

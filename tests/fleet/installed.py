@@ -29,7 +29,7 @@ def made(machine: Machine) -> list[str]:
 def older(machine: Machine) -> Path:
     """Make what an install of version 0.0.9 left; returns the command."""
     place, command = machine.place / "opt", machine.place / "bin" / "virtune"
-    ON_HOST["make"](place, "0.0.9")
+    ON_HOST["make"](place, place / "command", "0.0.9")
     program = place / "0.0.9" / "bin" / "virtune"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho virtune, version 0.0.9\n")

@@ -141,14 +141,14 @@ def own_notes(base: Path) -> Path:
 
 
 def copied(base: Path) -> Path:
-    make(base, "0.2")
+    make(base, base / "command", "0.2")
     shutil.copytree(base / "0.2", base / "0.3")
     shutil.rmtree(base / "0.2")
     return (base / "0.3").rename(base / "0.2")
 
 
 def renamed(base: Path) -> Path:
-    make(base, "0.2")
+    make(base, base / "command", "0.2")
     return (base / "0.2").rename(base / "kept")
 
 
@@ -170,13 +170,13 @@ OTHERS = (own_notes, copied, renamed, with_a_mark_of_another_kind, behind_a_link
 @pytest.mark.parametrize("left", OTHERS, ids=lambda one: one.__name__)
 def test_a_directory_that_no_install_made_stays(left: Callable[[Path], Path], tmp_path: Path) -> None:
     base, command = tmp_path / "opt", tmp_path / "bin" / "virtune"
-    make(base, "1.0")
+    make(base, base / "command", "1.0")
     place = left(base)
     (place / "mine").write_text("precious")
     for one in sorted(base.iterdir()):
         if not one.name.startswith("made") and one.name != "1.0":
             with pytest.raises(SystemExit, match="no install made it"):
-                make(base, one.name)
+                make(base, base / "command", one.name)
     drop(base, command)
     remove(base, command)
     assert (place / "mine").read_text() == "precious"
@@ -187,7 +187,7 @@ def test_a_directory_that_no_install_made_stays(left: Callable[[Path], Path], tm
 @pytest.mark.parametrize("home", ["plain", "with blank", "DOMAIN\\user", "a\tb\nc", "ünï"])
 def test_what_is_mounted_in_a_version_stays(home: str, tmp_path: Path) -> None:
     base = tmp_path / home / "opt"
-    make(base, "1.0")
+    make(base, base / "command", "1.0")
     (precious := tmp_path / "precious").mkdir()
     (precious / "mine").write_text("all I have")
     (point := base / "1.0" / "deep").mkdir()
@@ -238,7 +238,7 @@ def test_a_command_and_a_place_of_somebody_else_are_refused(fleet: Machines, tmp
 @pytest.mark.parametrize("name", ["opt/previous", "bin/virtune", "bin/.virtune"])
 def test_a_file_in_place_of_a_link_stays(name: str, tmp_path: Path) -> None:
     base, command = tmp_path / "opt", tmp_path / "bin" / "virtune"
-    make(base, "1.0")
+    make(base, base / "command", "1.0")
     command.parent.mkdir()
     (tmp_path / name).write_text("mine")
     with pytest.raises(SystemExit, match="no install made it"):
@@ -250,10 +250,33 @@ def test_a_file_in_place_of_a_link_stays(name: str, tmp_path: Path) -> None:
 def test_nothing_but_the_whole_goes_with_what_was_made(tmp_path: Path) -> None:
     base, command = tmp_path / "opt", tmp_path / "virtune"
     for cut in ("", None):  # killed before it wrote the mark, and in the middle
-        make(base, "0.9")
+        make(base, base / "command", "0.9")
         (base / "1.0").mkdir()
         if cut is not None:
             (base / "1.0" / MARK).write_text(cut)
-        make(base, "1.0")
+        make(base, base / "command", "1.0")
         remove(base, command)
         assert not base.exists()
+
+
+@pytest.mark.parametrize("link", ["command", "previous"])
+def test_a_version_that_was_installed_meanwhile_is_not_made_anew(link: str, tmp_path: Path) -> None:
+    base = tmp_path / "opt"
+    make(base, base / "command", "1.0")
+    (base / "1.0" / "bin").mkdir()
+    (base / "1.0" / "bin" / "virtune").write_text("")
+    (base / link).symlink_to(base / "1.0" / "bin" / "virtune" if link == "command" else "1.0")
+    with pytest.raises(SystemExit, match="was installed meanwhile"):
+        make(base, base / "command", "1.0")
+    assert (base / "1.0" / "bin" / "virtune").exists()
+
+
+def test_all_users_may_run_what_root_installed_whatever_its_umask(tmp_path: Path) -> None:
+    base = tmp_path / "opt"
+    make(base, base / "command", "1.0")
+    (base / "1.0" / "bin").mkdir(mode=0o700)
+    program = base / "1.0" / "bin" / "virtune"
+    program.write_text("")
+    program.chmod(0o700)
+    ON_HOST["switch"](base, base / "command", "1.0")
+    assert oct((base / "1.0" / "bin").stat().st_mode & 0o777) == oct(program.stat().st_mode & 0o777) == oct(0o755)

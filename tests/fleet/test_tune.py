@@ -21,7 +21,7 @@ from virtune.cli import run
 from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import ARMS_MAX
 from virtune.flows.fleet.results import FleetFolder
-from virtune.flows.fleet.run import RUNS, Carrying
+from virtune.flows.fleet.run import RUNS, Carrying, OpenTasks
 from virtune.flows.fleet.tune import common_arms, search_fleet, shared_out, wrong_arms
 from virtune.model.errors import UsageError
 from virtune.model.evidence import Listed
@@ -179,6 +179,20 @@ def test_a_search_ends_where_no_host_is_left_and_what_came_too_late_changes_noth
     lines = list(tuned_lines(known, ended))
     assert lines[0] == "ahead: io_uring; it was not confirmed on fresh data"
     assert len(RUNS.find("s").tasks) == len(asked.tasks), "no turn without hosts was planned"
+
+
+def test_a_search_whose_hosts_are_all_lost_stays_open_for_their_studies(tmp_path: Path) -> None:
+    asked = searched(tmp_path, confirms=False)
+    for task in asked.tasks[3:]:
+        OpenTasks(asked).begins(task)
+    carrying = Carrying(access=FleetAccess(connect_seconds=2), place=FleetFolder(tmp_path), patience_seconds=0.1)
+    known, ended = search_fleet(asked, carrying, say=lambda *_: None, begins=lambda *_: None)
+    assert {ended[one.name].state for one in asked.tasks[3:]} == {TaskState.LOST}
+    assert known.phase is not FleetPhase.OVER
+    assert [(one.part, one.counted) for one in RUNS.find("s").tasks[3:]] == [(1, ""), (1, "")]
+    lines = list(tuned_lines(known, ended))
+    assert lines[0] == "ahead so far: io_uring, after 2 turns"
+    assert lines[-1] == "`virtune fleet tune --again s` goes on"
 
 
 BASE = (("rig", "simulated"),)

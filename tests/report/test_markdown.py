@@ -19,7 +19,6 @@ from virtune.model.tuning import Spelled
 from virtune.model.verdict import Comparison, Outcome, Proof, ProofReason, ThresholdResult
 from virtune.plan.goal import parse_condition
 from virtune.report.markdown import FOLD, FOLD_END, code, markdown, plain, proof_markdown, tuning_markdown
-from virtune.report.pages.diagnose import load_again
 
 PARSER = MarkdownIt("gfm-like", {"linkify": False})
 
@@ -234,14 +233,3 @@ def test_no_name_becomes_markup_in_any_page(seed: int) -> None:
             )
         )
     assert [shape_of(page) for page in pages[1]] == [shape_of(page) for page in pages[0]]
-
-
-def test_engines_are_not_compared_behind_limits_which_hide_what_else_differs() -> None:
-    found = Bottleneck(cause=Cause.DEVICE, evidence=("planted",), experiment="")
-    one = Diagnosis(
-        disk="web1:vda", workload="rw=randread,bs=4k", seconds=1.0, path=DataPath(iops=200.0), found=found,
-        layers=None, like="--like web1:vda --vary disk.aio=threads,io_uring",
-    )  # fmt: skip
-    assert load_again(one) == f"virtune compare {one.like} --workload 'rw=randread,bs=4k'"
-    limited = replace(one, path=replace(one.path, limits={"iops": (200.0, 200.0)}))
-    assert load_again(limited) == "virtune compare measure --workload 'rw=randread,bs=4k'"

@@ -68,9 +68,10 @@ def main():
         module.fail_json(msg="words are missing: what is to run")
     before = asked(module, task)
     changed = before["state"] in (GOES_ON if stop else ("waiting", "killed"))
-    if not changed or module.check_mode:
+    if module.check_mode or (stop and not changed):
         module.exit_json(changed=changed, study=before)
-    module.exit_json(changed=True, study=asked(module, task, *(["--stop"] if stop else ["--", *words])))
+    # also of one that is over: a host refuses a task of this name that ran something else
+    module.exit_json(changed=changed, study=asked(module, task, *(["--stop"] if stop else ["--", *words])))
 
 
 if __name__ == "__main__":

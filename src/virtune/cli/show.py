@@ -245,7 +245,7 @@ def derive(studies: tuple[str, ...], *, parallel: int | None, cluster: str, as_j
     \b
     virtune show derive
     virtune show derive --store postgresql://fleet@db.example/virtune --parallel 8
-    virtune show derive --store postgresql://fleet@db.example/virtune --cluster tls://dask.example:8786
+    virtune show derive --store postgresql://db.example/virtune --cluster tls://dask.example:8786
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.stored.derive import derive_studies
     from virtune.model.evidence import DerivedStudy

@@ -52,7 +52,9 @@ def destination(host: FleetHost) -> list[str]:
 
 
 def ansible_variables(host: FleetHost) -> dict[str, object]:
-    """Return the variables by which Ansible reaches a host exactly as we do: the same ssh, which asks nothing."""
+    """Return the variables by which Ansible reaches a host as we do: the same ssh and configuration, which asks
+    nothing and takes no unknown key, whatever an ansible.cfg says: ssh takes the first word, and these come first.
+    """
     scheme, user, bare, in_brackets, port = _PARTS.fullmatch(host.target).groups()  # type: ignore[union-attr]
     address = in_brackets or bare
     if scheme and not in_brackets:
@@ -63,8 +65,8 @@ def ansible_variables(host: FleetHost) -> dict[str, object]:
     return {
         "ansible_connection": "ssh",
         "ansible_host": address,
-        "ansible_ssh_common_args": shlex.join(words),
-        "ansible_ssh_args": "-o ControlMaster=auto -o ControlPersist=15s",
+        "ansible_ssh_args": shlex.join([*words, "-o", "ControlMaster=auto", "-o", "ControlPersist=15s"]),
+        "ansible_host_key_checking": True,
         "ansible_pipelining": True,
         **{name: value for name, value in known.items() if value},
     }

@@ -71,11 +71,14 @@ def look(place, command):
     }
 
 
-def make(place, name):
+def make(place, command, name):
     """Make the directory that takes a version, in the place of what is left of an install that was killed."""
     place.mkdir(parents=True, exist_ok=True)
     (place / MARK).touch()
     new = place / name
+    # somebody else may have installed it since this one looked
+    meanwhile = name in (meant(place, command), meant(place, place / "previous"))
+    require(not meanwhile, f"{new} was installed meanwhile: the same command looks again")
     dropped(new)
     require(not os.path.lexists(str(new)), f"{new} is there, and no install made it, or something of it still runs")
     new.mkdir()
@@ -142,8 +145,17 @@ def point(link, to):
     part.replace(link)
 
 
+def readable(new):
+    """Let all users read and run what root installed, whatever its umask is."""
+    for one in (new, *new.rglob("*")):
+        if not one.is_symlink():
+            mode = stat.S_IMODE(one.stat().st_mode)
+            one.chmod(mode | 0o444 | (0o111 if mode & 0o100 else 0))
+
+
 def switch(place, command, name):
     """Let the command mean this version, and keep the one before it; what is older is removed."""
+    readable(place / name)
     now = meant(place, command)
     if now and now.split(AGAIN)[0] != name.split(AGAIN)[0]:
         point(place / "previous", now)
@@ -180,11 +192,8 @@ def main():
     os.umask(0o022)
     do, place, second, *name = sys.argv[1:]
     try:
-        if do == "make":
-            found = make(Path(place), second)
-        else:
-            does = {"look": look, "switch": switch, "drop": drop, "back": back, "remove": remove}
-            found = does[do](*chosen(place, second), *name)
+        does = {"look": look, "make": make, "switch": switch, "drop": drop, "back": back, "remove": remove}
+        found = does[do](*chosen(place, second), *name)
         print(json.dumps(found))  # noqa: T201 - what it is for
     except OSError as why:
         sys.exit(f"error: {(why.strerror or str(why)).lower()}: {why.filename or place}")

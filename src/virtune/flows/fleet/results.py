@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from virtune import __version__
 from virtune.analyse.fleet import SUMMARY, answer, drift_between, level_of, summary_of
 from virtune.analyse.history import histories
+from virtune.analyse.stats.changes import SIDE_MIN
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, is_word, read_document
 from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
@@ -322,6 +323,9 @@ def fleet_history(place: FleetPlace, *, names: Sequence[str] = (), reference: st
         hint = "measure the same again now and then, then `virtune fleet gather`"
         raise UsageError(f"no host in {place} has measured the same twice", hint=hint)
     chosen = max(asked, key=lambda one: (sum(map(len, one.every.values())), max(one.begun)))
+    if reference and (times := len(chosen.every.get(reference, ()))) < 2 * SIDE_MIN:
+        hint = f"with {2 * SIDE_MIN} studies it can: measure it whenever the others are measured"
+        raise UsageError(f"{reference} has measured this {times} times, which cannot be taken out", hint=hint)
     found = dict[str, list[fleet.HostSummary]]()
     for host, ids in sorted(chosen.every.items()):
         with place.of(host, reading=True) as store:

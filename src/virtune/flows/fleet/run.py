@@ -300,7 +300,7 @@ def left_seconds(run: FleetRun, found: Mapping[str, TaskProgress]) -> float | No
     return whole_seconds(run.tasks, left, running, at_once=run.at_once, shares=run.shares) if left else None
 
 
-_MAY_LOAD = (TaskState.LOST, TaskState.STUCK)
+MAY_LOAD = (TaskState.LOST, TaskState.STUCK)
 """States of tasks that are given up, and may go on all the same."""
 
 _TICK_SECONDS = 0.1
@@ -370,7 +370,7 @@ def _carried(
         follower = _Follower(run=run, carrying=carrying, open=open_, warden=warden, say=say, over=over)
         try:
             while waiting or running:
-                lost = [one for one in run.tasks if one.name in found and found[one.name].state in _MAY_LOAD]
+                lost = [one for one in run.tasks if one.name in found and found[one.name].state in MAY_LOAD]
                 while task := next_task(
                     waiting, running.values(), lost=lost, at_once=run.at_once, shares=run.shares
                 ):  # fmt: skip

@@ -26,7 +26,17 @@ from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import ARMS_MAX, require_words
 from virtune.flows.fleet.results import FleetPlace, summaries
-from virtune.flows.fleet.run import RUNS, Carrying, FleetPolicy, MetFleet, OpenTasks, Say, plans_of, run_fleet
+from virtune.flows.fleet.run import (
+    MAY_LOAD,
+    RUNS,
+    Carrying,
+    FleetPolicy,
+    MetFleet,
+    OpenTasks,
+    Say,
+    plans_of,
+    run_fleet,
+)
 from virtune.flows.run.tune import ERROR, SLICE_SECONDS
 from virtune.flows.stored.show import by_todays_method, study_id
 from virtune.model.durability import durability_of
@@ -294,7 +304,7 @@ def search_fleet(
         RUNS.keep(run)
         turn = _next_turn(run, known, found)
         if turn is None:
-            return replace(known, phase=FleetPhase.OVER), found
+            return known if _is_cut_off(run, found) else replace(known, phase=FleetPhase.OVER), found
         run = turn
 
 
@@ -340,12 +350,18 @@ def _next_turn(run: FleetRun, known: FleetTuning, found: Mapping[str, TaskProgre
     ill = {task.host.name for task in run.tasks if found[task.name].state is not TaskState.FINISHED}
     wanted = (search.confirming or search.racing) if confirms else search.racing
     hosts = [one for one in wanted if one not in ill]
-    if known.phase is FleetPhase.OVER or known.winner is None or not hosts:
+    if known.phase is FleetPhase.OVER or known.winner is None or not hosts or _is_cut_off(run, found):
         return None
     if confirms:
         return _with_turn(run, hosts, [search.baseline, known.winner], search.confirm_rounds, confirms=True)
     arms = [name for name, _ in search.arms if name in known.standing.up_next]
     return _with_turn(run, hosts, arms, rounds_of(known.turns, len(hosts)))
+
+
+def _is_cut_off(run: FleetRun, found: Mapping[str, TaskProgress]) -> bool:
+    """Whether all hosts of the last turn were lost: it stays open, since their studies may end all the same."""
+    last = [found[one.name].state for one in run.tasks if one.part == run.tasks[-1].part]
+    return TaskState.FINISHED not in last and any(one in MAY_LOAD for one in last)
 
 
 def tuning_of(run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace) -> FleetTuning:

@@ -45,8 +45,10 @@ def derive_studies(
         raise UsageError(what, hint="--store postgresql://USER@HOST/DATABASE, or leave --cluster out")
     with Store(place) as store:
         counted = {one.name: one for one in store.methods()}
-        ids = [store.find(name) for name in names]
-        wanted = [f"{store.host}{SEPARATOR}{study}" if store.host else study for study in ids]
+        wanted = list[str]()
+        for name in names:
+            study = store.find(name)  # and of which host it is
+            wanted.append(f"{store.host}{SEPARATOR}{study}" if store.host else study)
     if not wanted:
         wanted = [*counted]
         # each machine begins elsewhere in a database that others may derive, too

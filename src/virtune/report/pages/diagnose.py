@@ -315,10 +315,8 @@ def rates_text(one: bottleneck.Diagnosis) -> str:
 
 
 def load_again(one: bottleneck.Diagnosis) -> str:
-    """Return the command that compares engines under the load that was seen, or, of a disk with limits, which hide
-    what else differs, that measures one under it.
-    """
-    how = "measure" if one.path.limits else one.like or "--vary disk.aio=threads,native,io_uring"
+    """Return the command that compares engines under the load that was seen."""
+    how = one.like or "--vary disk.aio=threads,native,io_uring"
     return f"virtune compare {how} --workload '{one.workload}'"
 
 

@@ -415,6 +415,8 @@ def tuned_lines(known: fleet.FleetTuning, found: Mapping[str, fleet.TaskProgress
     tasks = {one.name: one.host.name for one in known.run.tasks}
     ill = [(tasks[name], one) for name, one in found.items() if one.state is not fleet.TaskState.FINISHED]
     yield from (printable(f"{host}: {one.state}: {one.said}", most=2 * SAID_MAX) for host, one in ill)
+    if known.phase is not fleet.FleetPhase.OVER:
+        yield f"`virtune fleet tune --again {known.run.name}` goes on"
 
 
 def tuned_claim(known: fleet.FleetTuning) -> str:
