@@ -3,19 +3,16 @@
 once for each platform.
 """
 
-import base64
 import gzip
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
 import json
 import re
 import sys
 import tarfile
 import tempfile
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -25,7 +22,6 @@ from virtune.model.text import printable
 from virtune.shell import CommandError, cache_directory, needs_of, run
 
 _PIP_SECONDS = 1800.0
-_TIME = (1980, 1, 1, 0, 0, 0)
 _GLIBC_LEAST = 5
 """manylinux1 was of glibc 2.5."""
 
@@ -85,12 +81,12 @@ def artefact_for(host: HostPlatform, wheelhouse: Path | None) -> Path:
 
     It is kept in the cache until something else goes into it. Raises PreconditionError where it cannot be made.
     """
-    name, wheel = own_wheel()
+    ours = own_files()
     others = (
         [] if wheelhouse is None else [(one.name, one.stat().st_size) for one in sorted(wheelhouse.glob("*.whl"))]
     )
     makes = [
-        hashlib.sha256(wheel).hexdigest(),
+        {one: hashlib.sha256(content).hexdigest() for one, content in ours.items()},
         *needed(),
         *_OF_SCIPY,
         *_OF_OTHERS,
@@ -106,31 +102,25 @@ def artefact_for(host: HostPlatform, wheelhouse: Path | None) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".packed-", dir=path.parent) as made:
-            (Path(made) / name).write_bytes(wheel)
-            _fetch(host, Path(made) / name, wheelhouse, into=Path(made) / "packages")
-            _pack(Path(made) / "packages", Path(made) / path.name)
+            packages = Path(made) / "packages"
+            _fetch(host, wheelhouse, into=packages)
+            for one, content in ours.items():
+                (packages / one).parent.mkdir(parents=True, exist_ok=True)
+                (packages / one).write_bytes(content)
+            _pack(packages, Path(made) / path.name)
             (Path(made) / path.name).replace(path)
     except OSError as error:
         raise PreconditionError(f"cannot make {path}: {(error.strerror or str(error)).lower()}") from None
     return path
 
 
-def own_wheel() -> tuple[str, bytes]:
-    """Return the wheel of the virtune that runs, with its name: the host gets exactly this program."""
-    about = importlib.metadata.distribution("virtune")
-    name = f"virtune-{virtune.__version__}"
-    files = dict(_modules(Path(virtune.__file__).parent))
-    files[f"{name}.dist-info/METADATA"] = (about.read_text("METADATA") or "").encode()
-    files[f"{name}.dist-info/WHEEL"] = (
-        b"Wheel-Version: 1.0\nGenerator: virtune\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    )
-    record = "".join(f"{path},sha256={_digest(content)},{len(content)}\n" for path, content in files.items())
-    files[f"{name}.dist-info/RECORD"] = f"{record}{name}.dist-info/RECORD,,\n".encode()
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for path, content in files.items():
-            wheel.writestr(zipfile.ZipInfo(path, _TIME), content, zipfile.ZIP_DEFLATED)
-    return f"{name}-py3-none-any.whl", packed.getvalue()
+def own_files() -> dict[str, bytes]:
+    """Return the files of the virtune that runs, by their paths: the host gets exactly this program."""
+    package, about = Path(virtune.__file__).parent, importlib.metadata.distribution("virtune")
+    modules = (one for one in sorted(package.rglob("*")) if one.is_file() and "__pycache__" not in one.parts)
+    files = {f"virtune/{one.relative_to(package)}": one.read_bytes() for one in modules}
+    known = about.read_text("METADATA") or ""
+    return {**files, f"virtune-{virtune.__version__}.dist-info/METADATA": known.encode()}
 
 
 def needed() -> Sequence[str]:
@@ -146,18 +136,8 @@ def is_wanted(path: PurePath) -> bool:
     return not dropped and path.suffix not in _KINDS
 
 
-def _modules(package: Path) -> Iterator[tuple[str, bytes]]:
-    for path in sorted(package.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield f"virtune/{path.relative_to(package)}", path.read_bytes()
-
-
-def _digest(content: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-
-
-def _fetch(host: HostPlatform, own: Path, wheelhouse: Path | None, *, into: Path) -> None:
-    """Install everything below a directory, as pip does it for that platform; nothing of it runs here."""
+def _fetch(host: HostPlatform, wheelhouse: Path | None, *, into: Path) -> None:
+    """Install what virtune needs below a directory, as pip does it for that platform; nothing of it runs here."""
     major, minor = host.glibc
     tags = [f"manylinux_{major}_{one}_{host.machine}" for one in range(minor, _GLIBC_LEAST - 1, -1)]
     tags += [f"manylinux{one}_{host.machine}" for one in ("2014", "2010", "1")]
@@ -166,7 +146,7 @@ def _fetch(host: HostPlatform, own: Path, wheelhouse: Path | None, *, into: Path
     words += ["--no-index", "--find-links", str(wheelhouse)] if wheelhouse else []
     words += ["--quiet", "--disable-pip-version-check", "--target", str(into)]
     try:
-        run([*_pip(wheelhouse), "install", *words, str(own), *needed()], timeout_seconds=_PIP_SECONDS)
+        run([*_pip(wheelhouse), "install", *words, *needed()], timeout_seconds=_PIP_SECONDS)
     except CommandError as error:
         reasons = [line for line in error.output.splitlines() if line.startswith("ERROR: ")]
         said = reasons[-1].removeprefix("ERROR: ") if reasons else error.hint or error.message
