@@ -11,8 +11,9 @@ intervals share the error. (Racing: Maron, Moore 1994; parking: the upper bounds
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -44,16 +45,16 @@ from virtune.analyse.stats.anytime import LN_MAX, blocks_for, contrast, contrast
 from virtune.analyse.stats.noise import Values
 from virtune.analyse.study.summarise import with_steadiness
 from virtune.analyse.study.verdicts import values_of
-from virtune.analyse.trial.rejection import attempts_by_arm, pardons, ramp_of, rejected_for
+from virtune.analyse.trial.rejection import attempts_by_arm, pardons, percentile_of_sound, ramp_of
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.knobs import whole_plot
-from virtune.model.measurement import Measurement, percentile_of_all
+from virtune.model.measurement import percentile_of_all
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import EMULATED, Weight
 from virtune.model.result import Basis
 from virtune.model.search import Limit, Phase, Search, phase_of
-from virtune.model.study import Study, Trial
+from virtune.model.study import Study
 from virtune.model.text import format_share
 from virtune.model.tuning import (
     UNSTABLE,
@@ -303,9 +304,6 @@ def _check(arm: str, workload: str, limit: Limit, values: Sequence[float], alpha
     )
 
 
-Sound = Sequence[tuple[Trial, Measurement]]
-"""Trials that count, with what they measured."""
-
 LIMIT_BLOCKS_MAX = 60
 """The most blocks spent on whether the leader keeps a limit; after them it stays undecided."""
 
@@ -321,9 +319,9 @@ def tuning(record: StudyRecord) -> Tuning:
     in_order = sorted(record.trials, key=lambda one: one.trial.number)
     by_phase = {phase: [one for one in in_order if phase_of(one.trial.round) is phase] for phase in Phase}
     probed = probed_by(study, search, by_phase[Phase.PROBE], pardoned)
-    race = rows_of(by_phase[Phase.RACE], pardoned)
+    race = rows_of(raced := by_phase[Phase.RACE], pardoned)
     spent = spent_by(study, probed, attempts, ramp)
-    standing, checks, broken = _race(study, search, probed, race, _sound(by_phase[Phase.RACE], pardoned))
+    standing, checks, broken = _race(study, search, probed, race, partial(_by_all, trials=raced, pardoned=pardoned))
     wanted = to_join(search, probed, standing, race)
     standing, wanted = _within_budget(study, probed, spent, standing, wanted, race)
     winner, distance = _winner(standing, checks, search)
@@ -350,7 +348,7 @@ def tuning(record: StudyRecord) -> Tuning:
         soaks=soaked(study, winner, rows_of(by_phase[Phase.SOAK], pardoned)),
         recommendation=recommendation,
         why=why,
-        values=_values(study, search, by_phase[Phase.RACE], pardoned),
+        values=_values(study, search, raced, pardoned),
         measured_seconds=math.fsum(load_seconds(study, probed, ramp, one.round) for one, _ in measured(attempts)),
         elapsed_seconds=spent.elapsed,
         beside_seconds=spent.beside,
@@ -359,18 +357,14 @@ def tuning(record: StudyRecord) -> Tuning:
         repeated=len(attempts) - len(record.trials),
         attempts=attempts_by_arm(attempts),
         ramps=ramp.findings,
-        basis=_basis(study, standing, by_phase[Phase.RACE]),
+        basis=_basis(study, standing, raced),
         wanted=wanted if phase is Phase.RACE else 0,
         levels=levels_of(study, race) if wanted and phase is Phase.RACE else (),
     )
 
 
-def _sound(trials: Sequence[TrialRecord], pardoned: Sequence[Waiver]) -> Sound:
-    return [(trial, one) for trial, one in measured(trials) if not rejected_for(trial.arm, one, pardoned)]
-
-
 def _race(
-    study: Study, search: Search, probed: Probed, rows: Rows, sound: Sound
+    study: Study, search: Search, probed: Probed, rows: Rows, by_all: Callable[[LimitCheck], LimitCheck]
 ) -> tuple[Standing, tuple[LimitCheck, ...], tuple[tuple[str, int], ...]]:
     """Return the standing of the arms that break no limit, the limit checks, and which arms broke one and when."""
     goal, alive = search.goal, list(entrants_of(search, rows))
@@ -387,7 +381,7 @@ def _race(
             found = [arm for arm in alive if state_of(checks, arm) is LimitState.BROKEN]
             broken += [(arm, count) for arm in found]
             alive = [arm for arm in alive if arm not in found]
-    checks = tuple(_by_all(one, sound) if one.state is LimitState.KEPT else one for one in checks)
+    checks = tuple(map(by_all, checks))
     spent = sum(1 for row in rows.values() for arm in {arm for arm, _ in row} if arm not in alive)
     cap = None if probed.slices_max is None else max(0, probed.slices_max - spent)
     rules = RaceRules(
@@ -403,13 +397,11 @@ def _race(
     return _until_limits_are_known(standing, checks, cap, len(rows)), checks, tuple(broken)
 
 
-def _by_all(check: LimitCheck, sound: Sound) -> LimitCheck:
+def _by_all(check: LimitCheck, trials: Sequence[TrialRecord], pardoned: Sequence[Waiver]) -> LimitCheck:
     """Leave a limit on a percentile open that the mean of an arm's slices keeps and all their I/Os together break."""
-    metric, of = BY_ID[check.limit.metric], (check.arm, check.workload)
-    mine = [one for trial, one in sound if (trial.arm, trial.workload) == of]
-    if metric.percent is None:
+    if check.state is not LimitState.KEPT:
         return check
-    whole = percentile_of_all([one.histogram_of(metric.of) for one in mine], metric.percent)
+    whole = percentile_of_sound(trials, check.arm, check.workload, BY_ID[check.limit.metric], pardoned)
     return check if whole is None or check.limit.kept_by(whole) else replace(check, state=LimitState.OPEN)
 
 

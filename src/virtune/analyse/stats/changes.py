@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from virtune.analyse.stats.noise import between_groups
 
 SIDE_MIN = 3
 """The fewest values of a level: one value that is far off is no level."""
@@ -40,20 +39,13 @@ def steps(values: Sequence[float], *, error: float, seed: int) -> tuple[LevelSte
             continue
         rest = np.array(values[begin:end], dtype=np.float64)
         rest -= rest.mean()
-        between = _between(rest[None, :])[0]
+        inner = slice(SIDE_MIN - 1, len(rest) - SIDE_MIN)  # with enough values on both sides
+        between = between_groups(rest)[inner]
         index = int(between.argmax()) + SIDE_MIN
         orders = chance.permuted(np.tile(rest, (count, 1)), axis=1)
         # a sum in another order may differ in its last digit
-        as_well = int(np.count_nonzero(_between(orders).max(axis=1) >= between.max() * (1 - 1e-9)))
+        as_well = int(np.count_nonzero(between_groups(orders)[:, inner].max(axis=1) >= between.max() * (1 - 1e-9)))
         if (p := (1 + as_well) / (1 + count)) <= error:
             found.append(LevelStep(index=begin + index, p=p))
             parts += [(begin, begin + index), (begin + index, end)]
     return tuple(sorted(found, key=lambda one: one.index))
-
-
-def _between(rows: Values) -> Values:
-    """Return for each row, whose mean is 0, the squares between two sides for each split with enough values."""
-    count = rows.shape[1]
-    first = np.arange(1, count)
-    squares = np.cumsum(rows, axis=1)[:, :-1] ** 2 * (1 / first + 1 / (count - first))
-    return np.asarray(squares[:, SIDE_MIN - 1 : count - SIDE_MIN])

@@ -110,8 +110,9 @@ def between_groups(ordered: Values) -> Values:
     two and the others, and so on. Where they are in order the largest is of the best split (Fisher, J. Am. Stat.
     Assoc. 53, 1958).
     """
-    low, first = np.cumsum(ordered)[:-1], np.arange(1, len(ordered))
-    return np.asarray(low**2 * (1 / first + 1 / (len(ordered) - first)))
+    count = ordered.shape[-1]
+    low, first = np.cumsum(ordered, axis=-1)[..., :-1], np.arange(1, count)
+    return np.asarray(low**2 * (1 / first + 1 / (count - first)))
 
 
 def moderated(own: Values, df: Values, *, arms: int, lent: Callable[[float, int], float]) -> tuple[Values, Values]:

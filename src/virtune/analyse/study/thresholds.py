@@ -28,11 +28,10 @@ from virtune.analyse.study.verdicts import (
     measured_in_place,
     verdicts_of,
 )
-from virtune.analyse.trial.rejection import rejected_for
+from virtune.analyse.trial.rejection import percentile_of_sound
 from virtune.model.bottleneck import Cause
 from virtune.model.errors import UsageError
-from virtune.model.evidence import StudyRecord, measured
-from virtune.model.measurement import percentile_of_all
+from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.study import Study
@@ -104,12 +103,10 @@ def _by_all(found: ThresholdResult, evidence: Evidence) -> ThresholdResult:
     """Leave a limit on a percentile open where that of all I/Os together, which tables show, is on its other side."""
     comparison, condition = found.comparison, found.condition
     metric = measured_in_place(evidence.stand_ins, comparison.workload, BY_ID[condition.metric])
-    if found.outcome is Outcome.UNDECIDED or metric.percent is None or condition.value is None:
+    if found.outcome is Outcome.UNDECIDED or condition.value is None:
         return found
     of = (comparison.candidate, comparison.workload)
-    every = [one for trial, one in measured(evidence.trials) if (trial.arm, trial.workload) == of]
-    sound = [one for one in every if not rejected_for(comparison.candidate, one, evidence.pardoned)]
-    whole = percentile_of_all([one.histogram_of(metric.of) for one in sound], metric.percent)
+    whole = percentile_of_sound(evidence.trials, *of, metric, evidence.pardoned)
     above = (found.outcome is Outcome.BREACHED) == (condition.relation == ">")
     if whole is None or (whole > condition.value) is above or whole == condition.value:
         return found

@@ -21,7 +21,8 @@ from statistics import fmean, stdev
 
 from virtune.analyse.stats.student import fisher
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
-from virtune.model.measurement import Measurement
+from virtune.model.measurement import Measurement, percentile_of_all
+from virtune.model.metric import Metric
 from virtune.model.remark import GATE_BY_ID, GATES, Weight, label_of
 from virtune.model.result import RampFinding
 from virtune.model.search import FIRST_ROUND, Phase, phase_of
@@ -86,6 +87,19 @@ def _of_cause(cause: str, tried: Sequence[tuple[str, Measurement]]) -> Iterator[
 def _reads(measurement: Measurement, cause: str) -> bool:
     """Whether a trial can show a cause: its gate was read. Without any reading at all it is taken to be so."""
     return not measurement.gates or cause in measurement.causes or cause in dict(measurement.gates)
+
+
+def percentile_of_sound(
+    trials: Sequence[TrialRecord], arm: str, workload: str, metric: Metric, pardoned: Collection[Waiver]
+) -> float | None:
+    """Return a percentile of all I/Os of the trials of an arm that count, in ns; None where it is no percentile, or
+    not known of each trial.
+    """
+    if metric.percent is None:
+        return None
+    mine = (one for trial, one in measured(trials) if (trial.arm, trial.workload) == (arm, workload))
+    sound = [one.histogram_of(metric.of) for one in mine if not rejected_for(arm, one, pardoned)]
+    return percentile_of_all(sound, metric.percent)
 
 
 def rejected_for(arm: str, measurement: Measurement, pardoned: Collection[Waiver]) -> tuple[str, ...]:

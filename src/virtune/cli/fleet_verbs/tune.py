@@ -15,7 +15,7 @@ from virtune.cli.fleet_verbs.run import Found, access_for, begin_options, fleet_
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from virtune.flows.fleet.tune import PlannedSearch
+    from virtune.flows.fleet.run import MetFleet
     from virtune.model.errors import StorePlace
     from virtune.model.fleet import FleetRun, FleetTuning
 
@@ -43,15 +43,13 @@ def tune(
     virtune fleet tune -i hosts.txt --rig vhost-user --minimize latency.p99
     virtune fleet tune --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.run import RUNS, Carrying
-    from virtune.flows.fleet.tune import PlannedSearch, require_search, search_fleet
+    from virtune.flows.fleet.run import RUNS, Carrying, MetFleet
+    from virtune.flows.fleet.tune import search_fleet
     from virtune.model.fleet import TaskState
 
     if again is not None and words:
         raise UsageError("--again goes on with a search, which has its options already", hint="leave one out")
-    planned = (
-        _planned(words, asked) if again is None else PlannedSearch(run=require_search(RUNS.find(again)), refused={})
-    )
+    planned = _planned(words, asked) if again is None else MetFleet(run=RUNS.find(again), refused={})
     run = planned.run
     found, place, quiet = Found(), fleet_place(folder, store), asked["quiet"] or as_json
     access = access_for(run, asked)
@@ -74,7 +72,7 @@ def tune(
     return 0 if whole and not planned.refused else FAILED
 
 
-def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "PlannedSearch":
+def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "MetFleet":
     """Read the options of `tune` by that verb itself, and let the hosts plan the search."""
     from virtune.cli.common.options import read_options
     from virtune.cli.tune import tune as verb

@@ -10,7 +10,7 @@ compared with the baseline on fresh data, by hosts that took no part in the race
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from random import Random
 from statistics import fmean
@@ -80,14 +80,6 @@ Rounds = list[tuple[str, Mapping[str, float]]]
 """Rounds of hosts: the host, and ln of the goal's metric by arm, higher is better."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedSearch:
-    """A search that was planned by its hosts; `refused` are those that cannot take part, with why."""
-
-    run: FleetRun
-    refused: Mapping[str, TaskProgress]
-
-
 def plan_search(
     hosts: Sequence[FleetHost],
     words: Sequence[str],
@@ -97,7 +89,7 @@ def plan_search(
     policy: FleetPolicy,
     *,
     now: datetime,
-) -> PlannedSearch:
+) -> MetFleet:
     """Let each host say which configurations it can run, and keep the plan of a search over those of all of them.
 
     `words` are the options of `tune` as typed, `asked` the same, and `given` names those that were typed. Raises
@@ -137,7 +129,7 @@ def plan_search(
         confirm_rounds=confirm,
     )
     run, names = replace(run, tasks=(), search=search), [one for one, _ in arms]
-    return PlannedSearch(run=_with_turn(run, racing, names, rounds_of(0, len(racing))), refused=refused)
+    return MetFleet(run=_with_turn(run, racing, names, rounds_of(0, len(racing))), refused=refused)
 
 
 def _require_options(asked: StudyOptions, given: Sequence[str]) -> None:
@@ -270,12 +262,6 @@ def _with_turn(
     )
     run = replace(run, tasks=(*run.tasks, *turn))
     RUNS.keep(run)
-    return run
-
-
-def require_search(run: FleetRun) -> FleetRun:
-    """Return a run that is a search. Raises UsageError for one that is none."""
-    _search_of(run)
     return run
 
 

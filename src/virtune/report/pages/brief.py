@@ -145,10 +145,10 @@ def finding(result: Result, view: ResultView | None = None) -> Text:
 
 def _less_durable(study: Study, every: Sequence[Comparison]) -> list[str]:
     """Return the arms that are better than the baseline and promise less of what was written."""
-    better = (study.arm(one.candidate).stack for one in every if one.verdict is Verdict.BETTER)
     promised = durability_of(study.arm(study.baseline).stack).promise
-    weaker = [one for one in better if one.kind.made_here and durability_of(one).weaker_than(promised)]
-    return [arm.name for arm in study.arms if arm.stack in weaker and arm.name in {one.candidate for one in every}]
+    better = {one.candidate: study.arm(one.candidate).stack for one in every if one.verdict is Verdict.BETTER}
+    made = ((name, stack) for name, stack in better.items() if stack.kind.made_here)
+    return [name for name, stack in made if durability_of(stack).weaker_than(promised)]
 
 
 def _beside_baseline(result: Result) -> Iterator[Text]:
