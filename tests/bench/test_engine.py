@@ -130,7 +130,7 @@ def test_only_the_rings_that_may_serve_the_disk_are_compared_with_what_they_were
     (place / "fdinfo").mkdir()
     for number, tail in ((3, 10), (5, 20)):
         (place / "fd" / str(number)).symlink_to("anon_inode:[io_uring]")
-        (place / "fdinfo" / str(number)).write_text(f"CqTail:\t{tail}\n")
+        (place / "fdinfo" / str(number)).write_text(f"CqTail:\t{tail}\nUserFiles:\t0\n")
     before = Rings(places={("io_uring", 3): 8, ("io_uring", 5): 2**32 - 1})
     assert moved_since(Process(7, tmp_path), before).moved == {("io_uring", 3): 2, ("io_uring", 5): 21}
     assert moved_since(Process(7, tmp_path), before, {("io_uring", 3)}).moved == {("io_uring", 3): 2}

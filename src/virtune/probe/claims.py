@@ -24,6 +24,7 @@ from virtune.model.facts import Claim, ClaimKind, Unknown
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, node_number, sysfs_of
 from virtune.probe.holders import locks_on, loops, mapped_files, processes_with
+from virtune.probe.process import RING_FILES, shown_of_ring
 from virtune.probe.tree import mounts
 
 _DONT_SYNC = 0x4000
@@ -336,10 +337,13 @@ _SLOT = re.compile(rb" *[0-9]+: (.+)")
 
 def _registered(process: Path, ring: str) -> set[str | None]:
     """Return the devices among the files that an io_uring has been given, by the names that the kernel has for them:
-    each may be closed everywhere else. Before Linux 6.11 it shows the last part of the name alone.
+    each may be closed everywhere else. Before Linux 6.11 it shows the last part of the name alone. HIDDEN where the
+    kernel does not show them.
     """
     found: set[str | None] = set()
-    _, _, slots = (process / "fdinfo" / ring).read_bytes().partition(b"UserFiles:")
+    _, there, slots = shown_of_ring(process / "fdinfo" / ring).partition(RING_FILES)
+    if not there:
+        return {HIDDEN}
     for line in slots.splitlines()[1:]:
         if (slot := _SLOT.fullmatch(line)) is None:
             break

@@ -5,7 +5,8 @@ not read it" are different answers.
 A process that is gone holds nothing; one of another user, or a kernel that shows less, gives the answer `hidden`.
 
 * io_uring: a descriptor `anon_inode:[io_uring]`. The tail of its completion queue (`CqTail` in fdinfo, Linux 5.19)
-  counts all requests that it ever completed.
+  counts all requests that it ever completed. A newer kernel (seen with 6.18) shows nothing of a ring that is in use
+  at that instant, which is most of the time under load, so it is read until it is shown.
 * native (Linux AIO): a mapping `/[aio]`, which is the completion ring of a context. Its tail moves with each
   completion; it wraps around, so it only shows whether it moved.
 """
@@ -14,6 +15,7 @@ import contextlib
 import os
 import re
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,13 +30,19 @@ IO_URING, NATIVE = "io_uring", "native"
 
 _LINK_OF_RING = "anon_inode:[io_uring]"
 
+_RING_SECONDS, _RING_WAIT_SECONDS = 0.25, 0.0002
+"""How long a ring in use is read again, and how soon: a program that lost its CPU inside it holds it that long."""
+
+RING_FILES = b"UserFiles:"
+"""The line of a ring that every kernel shows which shows any."""
+
 _AIO_RING = struct.Struct("=6I")
 """`struct aio_ring` of the kernel: id, number of entries, head, tail, magic, features; in the host's byte order."""
 
 _AIO_MAGIC = 0xA10A10A1
 
 _MAPPED = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ .*/\[aio\]", re.MULTILINE)
-_TAIL = re.compile(r"^CqTail:\s*(\w+)$", re.MULTILINE)
+_TAIL = re.compile(rb"^CqTail:\s*(\w+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _LOCKED = re.compile(r"^VmLck:\s*(\d+) kB$", re.MULTILINE)
@@ -225,8 +233,8 @@ class Process:
         return None
 
     def _tail_of_ring(self, descriptor: int) -> int | None:
-        shown = _TAIL.search(self._text("fdinfo", str(descriptor)) or "")
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            shown = _TAIL.search(shown_of_ring(self._path("fdinfo", str(descriptor))))
             return None if shown is None else int(shown[1], 0)
         return None
 
@@ -248,6 +256,16 @@ class Process:
                 _, _, _, moved, magic, _ = _AIO_RING.unpack(memory.read(_AIO_RING.size))
                 tail = moved if magic == _AIO_MAGIC else None
             yield address, tail
+
+
+def shown_of_ring(fdinfo: Path) -> bytes:
+    """Return what the kernel shows of an io_uring, read again while that is nothing because it is in use; without
+    `RING_FILES` where it stayed in use, or the kernel shows nothing of rings. Raises OSError when it is gone.
+    """
+    deadline = time.monotonic() + _RING_SECONDS
+    while RING_FILES not in (text := fdinfo.read_bytes()) and time.monotonic() < deadline:
+        time.sleep(_RING_WAIT_SECONDS)
+    return text
 
 
 _EMULATOR = re.compile(r"qemu-system-[\w-]+|qemu-kvm|kvm")
