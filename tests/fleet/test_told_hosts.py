@@ -17,7 +17,7 @@ from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, undo_change, vms_by_host
 from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import progress_in
-from virtune.flows.fleet.results import FleetFolder, Gathered, gather
+from virtune.flows.fleet.results import FleetFolder, gather
 from virtune.flows.fleet.run import (
     Carrying,
     FleetPolicy,
@@ -31,7 +31,7 @@ from virtune.flows.fleet.run import (
 )
 from virtune.flows.stored.import_bundle import rows_bundle
 from virtune.model.errors import UsageError
-from virtune.model.fleet import FleetHost, FleetRun, TaskProgress, TaskState, Unreached
+from virtune.model.fleet import FleetHost, FleetRun, GatheredHost, TaskProgress, TaskState, Unreached
 from virtune.store.store import Store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -267,10 +267,10 @@ def test_studies_of_a_host_are_gathered_or_it_is_said_why_not(
         assert said
         assert said in found.because
         return
-    assert isinstance(found, Gathered)
-    assert [one.study for one in found.studies] == ([] if said else [STUDY])
+    assert isinstance(found, GatheredHost)
+    assert [one.id for one in found.studies] == ([] if said else [STUDY])
     (again,) = gather([host], ACCESS, FleetFolder(tmp_path / "here"), studies=names)
-    assert isinstance(again, Gathered)
+    assert isinstance(again, GatheredHost)
     assert again.studies == (), "what is here whole is not pulled again"
 
 
@@ -298,8 +298,8 @@ def test_a_change_goes_on_in_steps_until_one_fails_and_is_undone_where_it_was_ma
         replace(change, hosts=change.hosts[:2]), ACCESS, ChangeSteps(canary=0), say=lambda _: None
     )
     assert [one.state for one in no_canary] == ["changed", "changed"]
-    back = {one.host.name: (one.state, one.said) for one in undo_change(change, ACCESS, say=lambda _: None)}
+    back = {one.name: (one.state, one.said) for one in undo_change(change, ACCESS, say=lambda _: None)}
     assert list(back) == list("fedcba"), "the last first"
-    assert (back["a"], back["c"], back["d"][0]) == (("undone", "2 VMs"), ("untouched", ""), "failed")
-    assert "2 VMs were undone, and its journal is damaged: e9: gone" in back["d"][1]
+    assert (back["a"], back["c"], back["d"][0]) == (("undone", "2 VMs"), ("untouched", None), "failed")
+    assert "2 VMs were undone, and its journal is damaged: e9: gone" in str(back["d"][1])
     assert [one[-2:] for one in told.calls("a") if one.startswith("undo")] == ["e2", "e1"]

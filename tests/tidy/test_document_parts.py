@@ -34,8 +34,8 @@ from virtune.report.json.document import MAKERS, part, plan_of
 
 NAMES = [path.stem for path in sorted(Path(virtune.report.json.__path__[0]).glob("*.py")) if path.stem != "__init__"]
 MODULES = [importlib.import_module(f"virtune.report.json.{name}") for name in NAMES]
-UNMADE = {"_Pair", "GatheredHost", "GatheredStudy"}
-"""What only others are made of, and what its verb makes."""
+UNMADE = {"_Pair"}
+"""What only others are made of."""
 
 Types = dict[str, Any]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from virtune.analyse.fleet import drift_between
 from virtune.analyse.stats.changes import steps
-from virtune.model.fleet import HostEstimate, HostHistory, HostSummary, LevelChange
+from virtune.model.fleet import HostEstimate, HostHistory, HostSummary, LevelChange, TurnedFact
 from virtune.model.study import Study
 
 FALSE_ALARMS = 0.05
@@ -88,9 +88,9 @@ def _change(
     )  # fmt: skip
 
 
-def _turned(before: Sequence[HostSummary], after: Sequence[HostSummary]) -> Iterator[tuple[str, str, str]]:
+def _turned(before: Sequence[HostSummary], after: Sequence[HostSummary]) -> Iterator[TurnedFact]:
     """Yield the facts that were one thing all the time before and another all the time after, with both values."""
     for key in sorted({key for one in (before[-1], after[0]) for key in one.facts}):
         was, now = ({one.facts.get(key, "absent") for one in part} for part in (before, after))
         if len(was) == len(now) == 1 and was != now:
-            yield key, was.pop(), now.pop()
+            yield TurnedFact(key=key, before=was.pop(), after=now.pop())

@@ -93,9 +93,9 @@ def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:
             done = merge(bundled, kept)
             more = "" if done.new else "more "
             added = f"{done.attempts} {more}trials" if done.new or done.attempts else "nothing new"
-            click.echo(f"{done.study}: {added}")
-            for (number, _), whose in exchanged(kept, kept.get(done.study)):
-                click.echo(f"{done.study}: trial {number} is invalid: its result is {whose}", err=True)
+            click.echo(f"{done.id}: {added}")
+            for (number, _), whose in exchanged(kept, kept.get(done.id)):
+                click.echo(f"{done.id}: trial {number} is invalid: its result is {whose}", err=True)
 
 
 def _opened(path: Path) -> IO[bytes]:

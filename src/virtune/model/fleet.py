@@ -286,22 +286,26 @@ class FleetReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnedFact:
+    """A fact that was one thing in all studies before a change and another in all after it."""
+
+    key: Annotated[str, "The path of the fact."]
+    before: Annotated[str, "Its value before; `absent` where the host had no such fact."]
+    after: Annotated[str, "Its value after."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LevelChange:
-    """A host's level is another one from a study on: `study`, begun at `begun`, the one before it is `last`.
+    """One change of a level."""
 
-    `ratio` is the mean level after it by the one before, with its 95 % interval; `p` how often the same levels in
-    random order are split as well. `facts` are those that were one thing before and another after: (key, before,
-    after).
-    """
-
-    last: str
-    study: str
-    begun: datetime
-    ratio: float
-    low: float
-    high: float
-    p: float
-    facts: tuple[tuple[str, str, str], ...]
+    last: Annotated[str, "The last study before it."]
+    study: Annotated[str, "The first study after it."]
+    begun: Annotated[datetime, "When that was begun, in UTC."]
+    ratio: Annotated[float, "The mean level after it / the one before."]
+    low: Annotated[float, "The lower end of its 95 % interval."]
+    high: Annotated[float, "The upper end."]
+    p: Annotated[float, "How often the same levels in random order split as well.", {"minimum": 0, "maximum": 1}]
+    facts: Annotated[tuple[TurnedFact, ...], "The recorded facts that changed with it."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,12 +333,30 @@ class FleetHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What `fleet install` did on a host: `state` is installed, kept, back or remove; the versions before and now."""
+    """One host."""
 
-    host: FleetHost
-    state: str
-    before: str | None
-    version: str | None
+    name: Annotated[str, "Its name in the inventory."]
+    state: Annotated[str, "`installed`, `kept` (it had this version), `back` (the one before again) or `remove`."]
+    before: Annotated[str | None, "The version that was installed so before; null without one."] = None
+    version: Annotated[str | None, "The version that is installed so now; null without one."] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatheredStudy:
+    """One study that was pulled."""
+
+    id: Annotated[str, "Its id."]
+    attempts: Annotated[int, "Attempts at trials that were added.", {"minimum": 0}]
+    new: Annotated[bool, "Whether nothing of it was here before."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatheredHost:
+    """One host."""
+
+    name: Annotated[str, "Its name in the inventory."]
+    store: Annotated[str, "The store of its studies here."]
+    studies: Annotated[tuple[GatheredStudy, ...], "The studies that were pulled; a finished one is pulled once."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,11 +379,11 @@ class FleetChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedHost:
-    """What was done on a host: `state` is changed, undone, failed or untouched; `said` is how much, or why not."""
+    """One host."""
 
-    host: FleetHost
-    state: str
-    said: str = ""
+    name: Annotated[str, "Its name in the inventory."]
+    state: Annotated[str, "`changed`, `undone`, `failed`, or `untouched`: nothing was done there."]
+    said: Annotated[str | None, "How many VMs, or why it failed; null where there is nothing to say."] = None
 
     @property
     def failed(self) -> bool:

@@ -3,7 +3,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from virtune.cli.common.options import SecondsType, adding
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import Fleet, FleetAccess
-    from virtune.model.fleet import Unreached
 
 FAILED = 1
 """The exit code where a host failed."""
@@ -69,10 +68,10 @@ def fleet_of(words: dict[str, Any]) -> "Fleet":
     )
 
 
-def tell(document: object, lines: Iterable[str], lost: "Sequence[Unreached]", *, as_json: bool) -> int:
-    """Write what hosts gave, as a document or in lines; returns the exit code."""
+def tell(document: object, lines: Iterable[str], *, as_json: bool, failed: bool = False) -> int:
+    """Write what hosts gave, as a document or in lines; returns the exit code, by whether a host failed."""
     click.echo(json.dumps(document, indent=2) if as_json else "\n".join(lines))
-    return FAILED if lost else 0
+    return FAILED if failed else 0
 
 
 def progress(words: dict[str, Any]) -> Callable[[str], None]:

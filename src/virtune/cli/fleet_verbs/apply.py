@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet apply` and `virtune fleet undo`: VMs of many hosts, changed in steps and put back by one command."""
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ import click
 
 from virtune.cli.common.options import json_option
 from virtune.cli.domains import wish_of, wish_options
-from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress
+from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, inventory_options, progress, tell
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,14 +100,9 @@ def undo(name: str, *, as_json: bool, **asked: Any) -> int:
 
 def _told(change: "FleetChange", found: "Sequence[ChangedHost]", *, as_json: bool, undo: bool) -> int:
     """Write what was done on every host; returns the exit code."""
-    failed = any(one.failed for one in found)
-    if as_json:
-        from virtune.report.json.fleet import apply_document
+    from virtune.report.json.fleet import apply_document
 
-        click.echo(json.dumps(apply_document(change, found), indent=2))
-        return FAILED if failed else 0
-    for one in found:
-        click.echo(f"{one.host.name}: {one.state}{f': {one.said}' if one.said else ''}")
-    if undo:
-        click.echo(f"`virtune fleet undo {change.name}` puts all of it back")
-    return FAILED if failed else 0
+    lines = [f"{one.name}: {one.state}{f': {one.said}' if one.said else ''}" for one in found]
+    lines += [f"`virtune fleet undo {change.name}` puts all of it back"] if undo else []
+    failed = any(one.failed for one in found)
+    return tell(apply_document(change, found), lines, as_json=as_json, failed=failed)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet runs` and `virtune fleet history`: what a fleet did over weeks."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from virtune.cli.common.options import json_option
+from virtune.cli.fleet_verbs import tell
 from virtune.cli.fleet_verbs.run import fleet_place, fleet_store_option, folder_option
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(name="runs")
 @json_option
-def runs(*, as_json: bool) -> None:
+def runs(*, as_json: bool) -> int:
     """List the runs that are kept here, the newest last: when each began, what it ran, how its hosts ended.
 
     No host is asked: `open` are hosts whose end was not seen here. `virtune fleet status RUN` asks them.
@@ -26,16 +26,11 @@ def runs(*, as_json: bool) -> None:
     virtune fleet runs --json | jq '.runs[-1]'
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.run import kept_runs
-
-    found, damaged = kept_runs()
-    if as_json:
-        from virtune.report.json.fleet import runs_document
-
-        click.echo(json.dumps(runs_document(found, damaged), indent=2))
-        return
+    from virtune.report.json.fleet import runs_document
     from virtune.report.pages.fleet import runs_lines
 
-    click.echo("\n".join(runs_lines(found, damaged)))
+    found, damaged = kept_runs()
+    return tell(runs_document(found, damaged), runs_lines(found, damaged), as_json=as_json)
 
 
 @click.command(name="history")
@@ -47,7 +42,7 @@ def runs(*, as_json: bool) -> None:
 @json_option
 def history(
     *, folder: Path, store: "StorePlace | None", names: tuple[str, ...], reference: str, as_json: bool
-) -> None:
+) -> int:
     """Say how the level of hosts changed over weeks, and which recorded facts changed with it.
 
     The question that was repeated most often is taken, and of each host all studies of it: the level of its baseline
@@ -58,13 +53,8 @@ def history(
     virtune fleet history --reference web1 --json | jq '.hosts[] | select(.changes != [])'
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.results import fleet_history
-
-    found = fleet_history(fleet_place(folder, store), names=names, reference=reference)
-    if as_json:
-        from virtune.report.json.fleet import history_document
-
-        click.echo(json.dumps(history_document(found), indent=2))
-        return
+    from virtune.report.json.fleet import history_document
     from virtune.report.pages.fleet import history_lines
 
-    click.echo("\n".join(history_lines(found)))
+    found = fleet_history(fleet_place(folder, store), names=names, reference=reference)
+    return tell(history_document(found), history_lines(found), as_json=as_json)

@@ -45,7 +45,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
     facts = [(one, flat(one.said.get("host"))) for one in found]
     differing = differences({one.host.name: mine for one, mine in facts})
     lines = probe_lines([(one.host, mine) for one, mine in facts], differing, lost)
-    return tell(probe_document(facts, differing, lost), lines, lost, as_json=as_json)
+    return tell(probe_document(facts, differing, lost), lines, as_json=as_json, failed=bool(lost))
 
 
 @click.command(name="audit")
@@ -101,7 +101,7 @@ def audit(
     audited, unread = together(audits)
     if html is not None:
         _write_page(html, audits, lost, access_of(words))
-    failed = tell(audit_document(audits, lost), audit_lines(audits, lost), lost, as_json=as_json)
+    failed = tell(audit_document(audits, lost), audit_lines(audits, lost), as_json=as_json, failed=bool(lost))
     code = exit_code(audited, fail_on, unread=bool(unread))
     return failed if failed and code != BREACHED else code
 

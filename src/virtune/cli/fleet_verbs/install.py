@@ -76,7 +76,7 @@ def install(
     progress(words)(f"ansible-playbook works on {len(hosts)} hosts")
     done, lost = parted(install_on(fleet, hosts, access_of(words), wish))
     lines = [*map(_installed, done), *lost_lines(lost, len(done))]
-    return tell(install_document(done, lost), lines, lost, as_json=as_json)
+    return tell(install_document(done, lost), lines, as_json=as_json, failed=bool(lost))
 
 
 def _of_vaults(options: Sequence[str]) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _of_vaults(options: Sequence[str]) -> Iterator[str]:
 
 def _installed(one: "Installed") -> str:
     before = f", was {one.before}" if one.version and one.before not in (None, one.version) else ""
-    return f"{one.host.name}: {_WORDS.get(one.state, one.state)} {one.version or one.before or ''}{before}".rstrip()
+    return f"{one.name}: {_WORDS.get(one.state, one.state)} {one.version or one.before or ''}{before}".rstrip()
 
 
 @click.command(name="pack")

@@ -2,7 +2,6 @@
 """`virtune fleet run`, `status`, `gather`, `report`: a study on many hosts, and what they say together."""
 
 import contextlib
-import json
 import shlex
 import sys
 import threading
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
     from virtune.flows.fleet.results import FleetPlace
     from virtune.model.errors import StorePlace
-    from virtune.model.fleet import FleetRun, FleetTask, TaskProgress
-    from virtune.report.json.fleet import GatheredHost
+    from virtune.model.fleet import FleetRun, FleetTask, GatheredHost, TaskProgress
 
 
 def folder_option(name: str, words: str) -> Callable[[Command], Command]:
@@ -74,27 +72,19 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.ask import hosts_of, parted
     from virtune.flows.fleet.results import gather as gather_from
-    from virtune.report.json.fleet import GatheredHost, gather_document
+    from virtune.report.json.fleet import gather_document
     from virtune.report.pages.fleet import lost_lines
 
     hosts = hosts_of(fleet_of(words))
     place = fleet_place(folder, store)
     found, lost = parted(gather_from(hosts, access_of(words), place, studies=studies, say=progress(words)))
-    done: list[GatheredHost] = [
-        {
-            "name": one.host.name,
-            "store": str(one.store),
-            "studies": [{"id": each.study, "attempts": each.attempts, "new": each.new} for each in one.studies],
-        }
-        for one in found
-    ]
-    lines = [*map(_gathered, done), *lost_lines(lost, len(done))]
-    return tell(gather_document(done, lost), lines, lost, as_json=as_json)
+    lines = [*map(_gathered, found), *lost_lines(lost, len(found))]
+    return tell(gather_document(found, lost), lines, as_json=as_json, failed=bool(lost))
 
 
 def _gathered(host: "GatheredHost") -> str:
-    each = [f"{one['id']} ({one['attempts']} trials)" for one in host["studies"] if one["attempts"] or one["new"]]
-    return f"{host['name']}: {', '.join(each) or 'nothing new'}"
+    each = [f"{one.id} ({one.attempts} trials)" for one in host.studies if one.attempts or one.new]
+    return f"{host.name}: {', '.join(each) or 'nothing new'}"
 
 
 @click.command(name="report")
@@ -106,7 +96,7 @@ def _gathered(host: "GatheredHost") -> str:
 @json_option
 def report(
     *, folder: Path, store: "StorePlace | None", names: tuple[str, ...], html: Path | None, as_json: bool
-) -> None:
+) -> int:
     """Say what the same study says on many gathered hosts.
 
     Does a setting help everywhere, and on the next host? Which host is odd, and what has it that the others have not?
@@ -122,6 +112,8 @@ def report(
 
         require_report(html)
     from virtune.flows.fleet.results import fleet_report
+    from virtune.report.json.fleet import report_document
+    from virtune.report.pages.fleet import report_lines
 
     found = fleet_report(fleet_place(folder, store), names=names)
     if html is not None:
@@ -131,14 +123,7 @@ def report(
 
         write_text(html, page_html(fleet_report_page(found)))
         click.echo(f"page: {html}", err=True)
-    if as_json:
-        from virtune.report.json.fleet import report_document
-
-        click.echo(json.dumps(report_document(found), indent=2))
-        return
-    from virtune.report.pages.fleet import report_lines
-
-    click.echo("\n".join(report_lines(found)))
+    return tell(report_document(found), report_lines(found), as_json=as_json)
 
 
 Found = dict[str, "TaskProgress"]
@@ -194,7 +179,8 @@ def run(
     from virtune.flows.fleet.results import drift_of
     from virtune.flows.fleet.run import Carrying, left_seconds, meet, run_fleet, sharing
     from virtune.model.fleet import TaskState
-    from virtune.report.pages.fleet import planned_line
+    from virtune.report.json.fleet import run_document
+    from virtune.report.pages.fleet import ended_lines, planned_line
 
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
@@ -209,15 +195,9 @@ def run(
     except KeyboardInterrupt:
         raise interrupted(run_, "run") from None
     drift = drift_of(run_, found, place)
-    if as_json:
-        from virtune.report.json.fleet import run_document
-
-        click.echo(json.dumps(run_document(run_, found, drift), indent=2))
-    else:
-        from virtune.report.pages.fleet import ended_lines
-
-        click.echo("\n".join(ended_lines(run_, found, drift, str(place))))
-    return 0 if all(one.state is TaskState.FINISHED for one in found.values()) else FAILED
+    lines = ended_lines(run_, found, drift, str(place))
+    failed = any(one.state is not TaskState.FINISHED for one in found.values())
+    return tell(run_document(run_, found, drift), lines, as_json=as_json, failed=failed)
 
 
 def _found(again: str) -> "FleetRun":
@@ -289,10 +269,9 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     with _table(lambda: run_, found, stderr=False) if live else contextlib.nullcontext():
         for states in _states(run_, access_for(run_, asked), watch, stop=stop):
             found |= states
-            if as_json:
-                click.echo(json.dumps(run_document(run_, found), indent=2))
-            elif not live:
-                click.echo("\n".join(run_lines(run_, found, left_seconds(run_, found))))
+            if not live:
+                lines = run_lines(run_, found, left_seconds(run_, found))
+                tell(run_document(run_, found), lines, as_json=as_json)
     return FAILED if any(one.state in (TaskState.LOST, TaskState.STUCK) for one in found.values()) else 0
 
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet tune`: one search over many hosts."""
 
-import json
 import sys
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.common.options import json_option
-from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options
+from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, inventory_options, tell
 from virtune.cli.fleet_verbs.run import Found, access_for, begin_options, fleet_place, interrupted, shown
 from virtune.model.errors import UsageError
 
@@ -46,6 +46,8 @@ def tune(
     from virtune.flows.fleet.run import RUNS, Carrying, MetFleet
     from virtune.flows.fleet.tune import search_fleet
     from virtune.model.fleet import TaskState
+    from virtune.report.json.fleet import tune_document
+    from virtune.report.pages.fleet import refused_lines, tuned_lines
 
     if again is not None and words:
         raise UsageError("--again goes on with a search, which has its options already", hint="leave one out")
@@ -60,16 +62,9 @@ def tune(
             known, ended = search_fleet(run, carrying, say=say, begins=turn.begins)
     except KeyboardInterrupt:
         raise interrupted(turn.run, "tune") from None
-    if as_json:
-        from virtune.report.json.fleet import tune_document
-
-        click.echo(json.dumps(tune_document(known, ended), indent=2))
-    else:
-        from virtune.report.pages.fleet import refused_lines, tuned_lines
-
-        click.echo("\n".join([*tuned_lines(known, ended), *refused_lines(planned.refused)]))
-    whole = all(one.state is TaskState.FINISHED for one in ended.values())
-    return 0 if whole and not planned.refused else FAILED
+    lines = chain(tuned_lines(known, ended), refused_lines(planned.refused))
+    failed = bool(planned.refused) or any(one.state is not TaskState.FINISHED for one in ended.values())
+    return tell(tune_document(known, ended), lines, as_json=as_json, failed=failed)
 
 
 def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "MetFleet":

@@ -83,21 +83,18 @@ def make_change(
     """Change the hosts in their steps and return what was done on each; after a failure no further step begins."""
     vms = {one.host.name: one.vms for one in change.hosts}
 
-    def task(ready: Ready) -> str:
-        return _journalled(ready, "apply", change.name, "--yes", *change.words, "--", *vms[ready.name])
+    def task(ready: Ready) -> int:
+        _journalled(ready, "apply", change.name, "--yes", *change.words, "--", *vms[ready.name])
+        return len(vms[ready.name])
 
     found: list[ChangedHost] = []
     hosts, begins = [one.host for one in change.hosts], range(steps.canary, len(change.hosts), steps.batch)
     batches = [hosts[start : start + steps.batch] for start in begins]
     for step in [hosts[: steps.canary], *batches] if steps.canary else batches:
         if any(one.failed for one in found):
-            found += [ChangedHost(host=host, state="untouched") for host in step]
-            continue
-        for one in ask_each(step, access, task, say=say):
-            if isinstance(one, Unreached):
-                found.append(ChangedHost(host=one.host, state="failed", said=one.because))
-            else:
-                found.append(ChangedHost(host=one.host, state="changed", said=f"{len(vms[one.host.name])} VMs"))
+            found += [ChangedHost(name=host.name, state="untouched") for host in step]
+        else:
+            found += [_ended(one, "changed") for one in ask_each(step, access, task, say=say)]
     return found
 
 
@@ -112,15 +109,17 @@ def undo_change(change: FleetChange, access: FleetAccess, *, say: Callable[[str]
             raise HostError(f"{len(left)} VMs were undone, and its journal is damaged: {damaged[0]}")
         return len(left)
 
-    hosts = [one.host for one in reversed(change.hosts)]
-    found = []
-    for one in ask_each(hosts, access, task, say=say):
-        if isinstance(one, Unreached):
-            found.append(ChangedHost(host=one.host, state="failed", said=one.because))
-        else:
-            state = "undone" if one.said else "untouched"
-            found.append(ChangedHost(host=one.host, state=state, said=f"{one.said} VMs" if one.said else ""))
-    return found
+    asked = ask_each([one.host for one in reversed(change.hosts)], access, task, say=say)
+    return [_ended(one, "undone") for one in asked]
+
+
+def _ended(one: Asked[int], state: str) -> ChangedHost:
+    """Return how it ended on a host, which says of how many VMs it did so."""
+    if isinstance(one, Unreached):
+        return ChangedHost(name=one.host.name, state="failed", said=one.because)
+    if not one.said:
+        return ChangedHost(name=one.host.name, state="untouched")
+    return ChangedHost(name=one.host.name, state=state, said=f"{one.said} VMs")
 
 
 def entries_text(journal: Journal) -> str:

@@ -52,13 +52,9 @@ class InstallWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
+class _End(Installed):
     """How it ended on a host, as the role writes it."""
 
-    name: str
-    state: str
-    before: str | None = None
-    version: str | None = None
     because: str = ""
 
 
@@ -150,7 +146,7 @@ def _said(host: FleetHost, end: _End | None) -> Installed | Unreached:
         return Unreached(host=host, because="the connection was lost before it was done", hint=hint)
     if end.state != "failed":
         before, version = (printable(one or "", most=100) or None for one in (end.before, end.version))
-        return Installed(host=host, state=end.state, before=before, version=version)
+        return Installed(name=host.name, state=end.state, before=before, version=version)
     known = error_in(end.because) or reason_in(end.because, host)
     if known is None:
         return Unreached(host=host, because=f"Ansible: {last_line(end.because) or 'it gave no reason'}")

@@ -20,7 +20,7 @@ from virtune.analyse.history import histories
 from virtune.analyse.stats.changes import SIDE_MIN
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, is_word, read_document
-from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
+from virtune.flows.stored.import_bundle import merge, read_bundle
 from virtune.flows.stored.show import by_todays_method, derived_anew
 from virtune.model import fleet
 from virtune.model.errors import PlanError, PreconditionError, StoreError, StorePlace, UsageError, VirtuneError
@@ -186,15 +186,6 @@ _ON_THE_WAY, _UNPACKED = BoundedSemaphore(AT_ONCE), Lock()
 many hosts are asked: none of them may cost more than its own failure."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What was gathered from one host: its store here, and what was added to it."""
-
-    host: fleet.FleetHost
-    store: StorePlace
-    studies: tuple[Merged, ...]
-
-
 def gather(
     hosts: Sequence[fleet.FleetHost],
     access: FleetAccess,
@@ -202,7 +193,7 @@ def gather(
     *,
     studies: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
-) -> list[Gathered | fleet.Unreached]:
+) -> list[fleet.GatheredHost | fleet.Unreached]:
     """Pull the studies of every host into a place; of some names (beginnings of ids) only those.
 
     A study that is here whole is not pulled again, and of one that has gone on the new attempts are added: what is
@@ -210,11 +201,10 @@ def gather(
     """
     place.prepare()
 
-    def task(ready: Ready) -> Gathered:
-        host = ready.connection.host
-        with place.of(host.name) as store:
-            merged = tuple(_pulled(ready, store, name) for name in _wanted(ready, store, studies))
-        return Gathered(host=host, store=place.place_of(host.name), studies=merged)
+    def task(ready: Ready) -> fleet.GatheredHost:
+        with place.of(ready.name) as store:
+            pulled = tuple(_pulled(ready, store, name) for name in _wanted(ready, store, studies))
+        return fleet.GatheredHost(name=ready.name, store=str(place.place_of(ready.name)), studies=pulled)
 
     found = ask_apart(hosts, access, task, say=say)
     return [one if isinstance(one, fleet.Unreached) else one.said for one in found]
@@ -248,7 +238,7 @@ def listed_id(listed: Mapping[str, Any]) -> str:
     return str(found)
 
 
-def _pulled(ready: Ready, store: Store, name: str) -> Merged:
+def _pulled(ready: Ready, store: Store, name: str) -> fleet.GatheredStudy:
     with _ON_THE_WAY, tempfile.TemporaryFile() as file:
         command = [ready.virtune, "fleet", "here", name, "--rows"]
         try:

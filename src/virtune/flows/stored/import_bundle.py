@@ -19,6 +19,7 @@ from typing import IO, Any
 from virtune.bounded import require_few_values
 from virtune.model.errors import PlanError, ReadError, StoreError
 from virtune.model.evidence import Capture, StudyRecord, TrialRecord
+from virtune.model.fleet import GatheredStudy
 from virtune.model.study import Study
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.store.queries import PackedCapture, dump, load, packer, require_sound
@@ -78,15 +79,6 @@ class Bundled:
     def _at(self, start: int, length: int) -> bytes:
         self.file.seek(start)
         return self.file.read(length)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """What an import added to a store."""
-
-    study: str
-    attempts: int
-    new: bool
 
 
 def rows_document(record: StudyRecord, files: Sequence[Sequence[tuple[Capture, str]]]) -> bytes:
@@ -334,14 +326,14 @@ def _put(file: IO[bytes], content: bytes) -> tuple[int, int]:
     return start, len(content)
 
 
-def merge(bundled: Bundled, store: Store) -> Merged:
+def merge(bundled: Bundled, store: Store) -> GatheredStudy:
     """Store what is not there yet of a study, by its id, its trials and their attempts; all of it where it is new.
 
     A study that has gone on since the last import gets its new attempts. Raises StoreError for another study that has
     the same id.
     """
     new, is_new = store.merge(bundled.study, bundled.attempts(), facts=bundled.facts, finished=bundled.finished)
-    return Merged(study=bundled.study.id, attempts=new, new=is_new)
+    return GatheredStudy(id=bundled.study.id, attempts=new, new=is_new)
 
 
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)

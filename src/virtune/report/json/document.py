@@ -9,6 +9,7 @@ such an attribute, of a type that the key can hold.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
 from enum import Enum, auto
 from functools import cache, partial, reduce
 from operator import attrgetter, or_
@@ -171,6 +172,8 @@ def _plain(kind: Any) -> Callable[[Any], Any] | None:
     if origin is Annotated:
         shapes = (one for one in arguments[1:] if isinstance(one, (type, UnionType, GenericAlias)))
         return _plain(next(shapes, arguments[0]))
+    if kind is datetime:
+        return datetime.isoformat
     if is_typeddict(kind) or is_dataclass(kind):
         return _unless_plain(MAKERS.get(kind) or partial(part, kind))
     if origin in (Union, UnionType):

@@ -148,30 +148,13 @@ class InventoryDocument(TypedDict):
     hosts: Annotated[list[_Listed], "The chosen hosts, in the order of the inventory."]
 
 
-class _Installed(TypedDict):
-    """One host."""
-
-    name: Annotated[Name, "Its name in the inventory.", At("host.name")]
-    state: Annotated[str, "`installed`, `kept` (it had this version), `back` (the one before again) or `remove`."]
-    before: Annotated[str | None, "The version that was installed so before; null without one."]
-    version: Annotated[str | None, "The version that is installed so now; null without one."]
-
-
 class FleetInstallDocument(TypedDict):
     """What `virtune fleet install --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-install/1"}]
     virtune: ProgramVersion
-    hosts: Annotated[list[_Installed], "The hosts on which it was done, in the order of the inventory."]
+    hosts: Annotated[Any, list[fleet.Installed], "The hosts on which it was done, in the order of the inventory."]
     failed: Annotated[list[LostHost], "The hosts on which it was not."]
-
-
-class _Changed(TypedDict):
-    """One host."""
-
-    name: Annotated[Name, "Its name in the inventory.", At("host.name")]
-    state: Annotated[str, "`changed`, `undone`, `failed`, or `untouched`: nothing was done there."]
-    said: Annotated[str | None, "How many VMs, or why it failed; null where there is nothing to say.", OR_NULL]
 
 
 class FleetApplyDocument(TypedDict):
@@ -182,23 +165,7 @@ class FleetApplyDocument(TypedDict):
     change: Annotated[str, "The name of the change; `fleet undo` takes it.", At("name")]
     created: Annotated[Moment, "When it was made, in UTC."]
     words: Annotated[list[str], "The options of the change, as each host's `virtune apply` got them."]
-    hosts: Annotated[list[_Changed], "The hosts, in the order in which they were changed or undone."]
-
-
-class GatheredStudy(TypedDict):
-    """One study that was pulled."""
-
-    id: Annotated[str, "Its id."]
-    attempts: Annotated[int, "Attempts at trials that were added.", NOT_NEGATIVE]
-    new: Annotated[bool, "Whether nothing of it was here before."]
-
-
-class GatheredHost(TypedDict):
-    """One host."""
-
-    name: Annotated[str, "Its name in the inventory."]
-    store: Annotated[str, "The store of its studies here."]
-    studies: Annotated[list[GatheredStudy], "The studies that were pulled; a finished one is pulled once."]
+    hosts: Annotated[Any, list[fleet.ChangedHost], "The hosts, in the order in which they were changed or undone."]
 
 
 class GatherDocument(TypedDict):
@@ -206,7 +173,7 @@ class GatherDocument(TypedDict):
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-gather/1"}]
     virtune: ProgramVersion
-    hosts: Annotated[list[GatheredHost], "The hosts that answered, in the order of the inventory."]
+    hosts: Annotated[Any, list[fleet.GatheredHost], "The hosts that answered, in the order of the inventory."]
     failed: Annotated[list[LostHost], "The hosts that gave no answer."]
 
 
@@ -430,27 +397,6 @@ class FleetRunsDocument(TypedDict):
     damaged: Annotated[list[str], "The names of runs whose plan is damaged."]
 
 
-class _TurnedFact(TypedDict):
-    """A fact that was one thing in all studies before a change and another in all after it."""
-
-    key: Annotated[str, "The path of the fact."]
-    before: Annotated[str, "Its value before; `absent` where the host had no such fact."]
-    after: Annotated[str, "Its value after."]
-
-
-class _LevelChange(TypedDict):
-    """One change of a level."""
-
-    last: Annotated[str, "The last study before it."]
-    study: Annotated[str, "The first study after it."]
-    begun: Annotated[Moment, "When that was begun, in UTC."]
-    ratio: Annotated[float, "The mean level after it / the one before."]
-    low: Annotated[float, "The lower end of its 95 % interval."]
-    high: Annotated[float, "The upper end."]
-    p: Annotated[float, "How often the same levels in random order split as well.", SHARE]
-    facts: Annotated[list[_TurnedFact], "The recorded facts that changed with it."]
-
-
 class _LevelOnce(TypedDict):
     """The level of one study."""
 
@@ -466,7 +412,7 @@ class _HostHistory(TypedDict):
     workload: Annotated[str, "The workload."]
     spread: Annotated[float, "The standard deviation between studies of one level, of the logarithm.", NOT_NEGATIVE]
     levels: Annotated[list[_LevelOnce], "Its studies in the order of time."]
-    changes: Annotated[list[_LevelChange], "Where the level changed, the earliest first."]
+    changes: Annotated[Any, list[fleet.LevelChange], "Where the level changed, the earliest first."]
 
 
 class FleetHistoryDocument(TypedDict):
@@ -519,7 +465,7 @@ def apply_document(change: fleet.FleetChange, found: Sequence[fleet.ChangedHost]
     return part(FleetApplyDocument, change, hosts=found)
 
 
-def gather_document(hosts: Sequence[GatheredHost], lost: Sequence[fleet.Unreached]) -> GatherDocument:
+def gather_document(hosts: Sequence[fleet.GatheredHost], lost: Sequence[fleet.Unreached]) -> GatherDocument:
     return part(GatherDocument, hosts=hosts, failed=lost)
 
 
@@ -558,12 +504,6 @@ def history_document(found: fleet.FleetHistory) -> FleetHistoryDocument:
 
 def _moment(when: datetime) -> str:
     return when.isoformat()
-
-
-@maker
-def _level_change(one: fleet.LevelChange) -> _LevelChange:
-    facts = [part(_TurnedFact, key=key, before=before, after=after) for key, before, after in one.facts]
-    return part(_LevelChange, one, begun=_moment(one.begun), facts=facts)
 
 
 @maker

@@ -351,10 +351,9 @@ def history_lines(found: fleet.FleetHistory) -> Iterator[str]:
         for change in one.changes:
             ends = f"{change_words(change.low)} to {change_words(change.high)}"
             yield f"  {change.begun:%Y-%m-%d}: {change_words(change.ratio)} ({ends}) from {change.study} on"
-            for key, before, after in change.facts[:FACTS_SHOWN]:
-                yield printable(
-                    f"    {key}: {cut_text(before, VALUE_MAX)} before, {cut_text(after, VALUE_MAX)} after"
-                )
+            for fact in change.facts[:FACTS_SHOWN]:
+                before, after = (cut_text(value, VALUE_MAX) for value in (fact.before, fact.after))
+                yield printable(f"    {fact.key}: {before} before, {after} after")
             if not change.facts:
                 yield "    no recorded fact changed with it"
             elif len(change.facts) > FACTS_SHOWN:
