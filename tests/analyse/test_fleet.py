@@ -84,7 +84,10 @@ def test_the_moments_and_the_deleted_residuals_are_those_of_the_published_exampl
         return np.asarray(np.maximum(0.0, (q - (subsets.sum(axis=1) - 1)) / scale))
 
     values, variances = arrays(bcg()[:6])
-    found = [round(d / math.sqrt(v), 4) for d, v in deleted_residuals(values, variances, dersimonian_laird)]
+    found = [
+        round(d / math.sqrt(v), 4)
+        for d, v in zip(*deleted_residuals(values, variances, dersimonian_laird), strict=True)
+    ]
     assert found == [0.1394, -1.0279, -0.4796, -1.4694, 1.8682, 0.3783]
 
 

@@ -167,34 +167,28 @@ def funnel(estimates: Sequence[HostEstimate]) -> tuple[FunnelPoint, ...]:
     # by few rounds a host may look quieter than it is, and then everything would be beyond its noise
     typical = float(np.median(variances))
     owns = np.maximum(variances, typical)
-    residuals = deleted_residuals(values, variances)
-    found = [
-        (distance, together + more) for (distance, together), more in zip(residuals, owns - variances, strict=True)
-    ]
-    freedom = [
-        _freedom(own, one.df, together - own, typical, len(values) - 2)
-        for own, one, (_, together) in zip(owns, estimates, found, strict=True)
-    ]
-    chances = [
-        float(2 * stdtr(df, -abs(distance) / math.sqrt(together)))
-        for df, (distance, together) in zip(freedom, found, strict=True)
-    ]
-    adjusted = false_discoveries(chances)
+    distances, together = deleted_residuals(values, variances)
+    together = together + (owns - variances)
+    own_df = np.array([one.df for one in estimates])
+    freedom = _freedom(owns, own_df, together - owns, typical, len(values) - 2)
+    errors = np.sqrt(together)
+    chances = 2 * stdtr(freedom, -np.abs(distances) / errors)
+    each = (one.tolist() for one in (distances, errors, freedom, chances, false_discoveries(chances)))
     return tuple(
         FunnelPoint(
             host=one.host,
             distance=distance,
-            residual=distance / math.sqrt(together),
-            limit=two_sided(CONFIDENCE, df) * math.sqrt(together),
+            residual=distance / error,
+            limit=two_sided(CONFIDENCE, df) * error,
             p=p,
-            adjusted=float(q),
-            odd=bool(q <= FALSE_DISCOVERY),
+            adjusted=adjusted,
+            odd=adjusted <= FALSE_DISCOVERY,
         )
-        for one, (distance, together), df, p, q in zip(estimates, found, freedom, chances, adjusted, strict=True)
+        for one, distance, error, df, p, adjusted in zip(estimates, *each, strict=True)
     )
 
 
-def false_discoveries(chances: Sequence[float]) -> Values:
+def false_discoveries(chances: Sequence[float] | Values) -> Values:
     """Return every p as Benjamini and Hochberg (1995) adjust it: as scipy.stats, which takes a second to load."""
     order = np.argsort(chances)[::-1]
     scaled = np.array(chances)[order] * len(order) / np.arange(len(order), 0, -1)
@@ -207,14 +201,13 @@ def deleted_residuals(
     values: Values,
     variances: Values,
     heterogeneity: Callable[[Values, Values, Values], Values] = restricted_likelihood,
-) -> list[tuple[float, float]]:
-    """Return for each host its distance from the mean of the others, and the variance of that distance."""
+) -> tuple[Values, Values]:
+    """Return each host's distance from the mean of the others, and the variance of that distance."""
     without = 1 - np.eye(len(values))
     between = heterogeneity(values, variances, without)
     weights = without / (variances + between[:, None])
     distances = values - weights @ values / weights.sum(axis=1)
-    together = variances + between + 1 / weights.sum(axis=1)
-    return list(zip(distances.tolist(), together.tolist(), strict=True))
+    return distances, variances + between + 1 / weights.sum(axis=1)
 
 
 _TWO_LEVELS = 0.64, 0.84
@@ -239,12 +232,14 @@ def smaller_group(estimates: Sequence[HostEstimate]) -> tuple[str, ...]:
     return tuple(one.host for one in min(order[:first], order[first:], key=len))
 
 
-def _not_odd(points: Sequence[FunnelPoint], group: Collection[str]) -> tuple[FunnelPoint, ...]:
-    return tuple(replace(one, odd=one.odd and one.host not in group) for one in points)
+def _apart(estimates: Sequence[HostEstimate]) -> tuple[tuple[FunnelPoint, ...], tuple[str, ...]]:
+    """Return every host's distance from the others, and the smaller of two groups, of which no host is odd."""
+    group = smaller_group(estimates)
+    return tuple(replace(one, odd=one.odd and one.host not in group) for one in funnel(estimates)), group
 
 
-def _freedom(own: float, own_df: float, between: float, typical: float, between_df: float) -> float:
-    """Return the degrees of freedom of a host's own variance and the one between hosts together (Satterthwaite 1946).
+def _freedom(own: Values, own_df: Values, between: Values, typical: float, between_df: float) -> Values:
+    """Return the degrees of freedom of hosts' own variances and the one between hosts together (Satterthwaite 1946).
 
     The variance between hosts is what is left of the others' variance without their `typical` noise, so it is as
     uncertain as the two together. Taken by itself, one of zero would be called certain: of five alike hosts one was
@@ -599,7 +594,7 @@ def _effect(summaries: Mapping[str, HostSummary], workload: str, candidate: str)
     }
     known = {host: estimate_of(host, summaries[host], one) for host, one in found.items()}
     estimates = tuple(one for one in known.values() if one is not None)
-    group = smaller_group(estimates)
+    points, group = _apart(estimates) if len(estimates) >= HOSTS_MIN else ((), ())
     return FleetEffect(
         workload=workload,
         candidate=candidate,
@@ -608,7 +603,7 @@ def _effect(summaries: Mapping[str, HostSummary], workload: str, candidate: str)
         estimates=estimates,
         left_out=tuple(host for host in summaries if known.get(host) is None),
         pooled=pooled(estimates) if len(estimates) > 1 else None,
-        points=_not_odd(funnel(estimates), group) if len(estimates) >= HOSTS_MIN else (),
+        points=points,
         group=group,
     )
 
@@ -625,11 +620,9 @@ def _level(summaries: Mapping[str, HostSummary], arm: str, workload: str) -> Fle
     left_out = tuple(host for host in summaries if host not in there)
     try:
         require_comparable(estimates)
-        points = funnel(estimates)
+        points, group = _apart(estimates)
     except VirtuneError as error:
         return FleetLevel(workload=workload, arm=arm, estimates=estimates, left_out=left_out, refused=error.message)
-    group = smaller_group(estimates)
-    points = _not_odd(points, group)
     odd = {one.host for one in points if one.odd} | set(group)
     return FleetLevel(
         workload=workload,

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from virtune.fleet import ssh
-from virtune.fleet.ssh import CONNECT_SECONDS, HostError, error_in
+from virtune.fleet.ssh import HostError, error_in
 from virtune.model.fleet import KUBECTL, FleetHost
 from virtune.model.text import printable
 from virtune.shell import CommandError, Output, Warden, find, last_line, run
@@ -98,9 +98,7 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connected(
-    warden: Warden, host: FleetHost, *, name: str, connect_seconds: int = CONNECT_SECONDS
-) -> Iterator[Connection]:
+def connected(warden: Warden, host: FleetHost, *, name: str, connect_seconds: int) -> Iterator[Connection]:
     """Open a connection to a host and close it with the block; `name` is one of its own among the warden's processes.
 
     Nothing is asked. Raises HostError with the reason.

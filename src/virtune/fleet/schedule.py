@@ -20,12 +20,13 @@ def tasks_of(
     step = batch or max(1, len(others))
     batches = [others[start : start + step] for start in range(0, len(others), step)]
     if not reference:
-        return _numbered(run, batches)
+        return numbered(run, batches)
     again = [next(host for host in hosts if host.name == reference)]
-    return _numbered(run, [again, *(part for one in batches for part in (one, again))])
+    return numbered(run, [again, *(part for one in batches for part in (one, again))])
 
 
-def _numbered(run: str, parts: Sequence[Sequence[FleetHost]]) -> tuple[FleetTask, ...]:
+def numbered(run: str, parts: Sequence[Sequence[FleetHost]]) -> tuple[FleetTask, ...]:
+    """Return a task for each host of each part, in this order."""
     every = [(part, host) for part, members in enumerate(parts) for host in members]
     return tuple(FleetTask(name=f"{run}.{one}", host=host, part=part) for one, (part, host) in enumerate(every, 1))
 

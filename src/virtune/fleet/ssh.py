@@ -17,9 +17,6 @@ from virtune.shell import Child, CommandError, Warden, find, last_line, run
 _SECONDS = 20.0
 """`ssh -G` connects to nothing; a program that `Match exec` names may take its time."""
 
-_IN_BRACKETS = re.compile(r"(?:ssh://)?([^@]*@)?\[([^\]]*)\](?::(\d+))?")
-"""An IPv6 address as URIs write it. OpenSSH 9.2 takes the brackets for a part of the name, or ends with its usage."""
-
 _PARTS = re.compile(r"(ssh://)?(?:([^@]*)@)?(?:([^\[\]]*)|\[([^\]]*)\](?::(\d+))?)")
 """What ssh is called with, in parts; every target of a host is such a one (inventory.py)."""
 
@@ -43,12 +40,15 @@ def config_words(host: FleetHost) -> list[str]:
 
 
 def destination(host: FleetHost) -> list[str]:
-    """Return the last options of ssh, and what it is to connect to."""
-    found = _IN_BRACKETS.fullmatch(host.target)
-    if found is None:
+    """Return the last options of ssh, and what it is to connect to.
+
+    An IPv6 address is written there without the brackets of URIs, which OpenSSH 9.2 takes for a part of the name.
+    """
+    _, user, _, in_brackets, port = _PARTS.fullmatch(host.target).groups()  # type: ignore[union-attr]
+    if in_brackets is None:
         return ["--", host.target]
-    user, address, port = found.groups()
-    return [*(["-p", port] if port else []), "--", f"{user or ''}{address}"]
+    address = in_brackets if user is None else f"{user}@{in_brackets}"
+    return [*(["-p", port] if port else []), "--", address]
 
 
 def ansible_variables(host: FleetHost) -> dict[str, object]:
@@ -59,24 +59,36 @@ def ansible_variables(host: FleetHost) -> dict[str, object]:
     address = in_brackets or bare
     if scheme and not in_brackets:
         address, _, port = address.partition(":")
-    asked = ("BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ForwardAgent=no", "ForwardX11=no")
-    words = [*config_words(host), *(word for one in asked for word in ("-o", one))]
+    words = [*config_words(host), *_options("ControlMaster=auto", "ControlPersist=15s")]
     known = {"ansible_user": user, "ansible_port": port and int(port)}
     return {
         "ansible_connection": "ssh",
         "ansible_host": address,
-        "ansible_ssh_args": shlex.join([*words, "-o", "ControlMaster=auto", "-o", "ControlPersist=15s"]),
+        "ansible_ssh_args": shlex.join(words),
         "ansible_host_key_checking": True,
         "ansible_pipelining": True,
         **{name: value for name, value in known.items() if value},
     }
 
 
+_ASKS_NOTHING = (
+    "BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ForwardAgent=no", "ForwardX11=no",
+)  # fmt: skip
+
+
+def _options(*more: str) -> Iterator[str]:
+    for option in (*_ASKS_NOTHING, *more):
+        yield from ("-o", option)
+
+
 CONNECT_SECONDS = 15
 """How long a host may take to answer; a jump host doubles it."""
 
-_ALIVE_SECONDS, _ALIVE_COUNT = 5, 3
-"""A connection that is cut off is noticed after 15 s."""
+_ALONE = (
+    "ServerAliveInterval=5", "ServerAliveCountMax=3", "ControlPersist=no", "ClearAllForwardings=yes",
+    "PermitLocalCommand=no", "RemoteCommand=none", "LogLevel=ERROR",
+)  # fmt: skip
+"""Nothing but our commands; and a connection that is cut off is noticed after 15 s."""
 
 _SPARE_SECONDS = 30.0
 """Beyond ssh's own limit of connecting: authentication by a hardware key or an agent."""
@@ -117,31 +129,11 @@ def opened(warden: Warden, host: FleetHost, name: str, connect_seconds: int) -> 
     The host's key must be known, and nothing is asked. Raises HostError with the reason.
     """
     socket = warden.directory / f"{name}.s"
-    words = (find("ssh"), *config_words(host), "-T", *_options(connect_seconds))
+    words = (find("ssh"), *config_words(host), "-T", *_options(f"ConnectTimeout={connect_seconds}", *_ALONE))
     master = [*words, "-M", "-N", "-S", str(socket), *destination(host)]
     with warden.running(master, name=name) as child:
         _await(child, socket, connect_seconds + _SPARE_SECONDS, host)
         yield (*words, "-o", "ControlMaster=no", "-S", str(socket))
-
-
-def _options(connect_seconds: int) -> Iterator[str]:
-    for option in (
-        "BatchMode=yes",
-        "StrictHostKeyChecking=yes",
-        "UpdateHostKeys=no",
-        f"ConnectTimeout={connect_seconds}",
-        f"ServerAliveInterval={_ALIVE_SECONDS}",
-        f"ServerAliveCountMax={_ALIVE_COUNT}",
-        "ControlPersist=no",
-        "ClearAllForwardings=yes",
-        "ForwardAgent=no",
-        "ForwardX11=no",
-        "PermitLocalCommand=no",
-        "RemoteCommand=none",
-        "LogLevel=ERROR",
-    ):
-        yield "-o"
-        yield option
 
 
 def error_in(text: str) -> tuple[str, str | None] | None:

@@ -18,6 +18,12 @@ from virtune.model.verdict import Comparison, Interval, Verdict
 
 Said = TypeVar("Said")
 
+Arms = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""Configurations of a search: the name of each, and its settings."""
+
+ArmsLeftOut = tuple[tuple[str, tuple[str, ...]], ...]
+"""Configurations that not every host can run, with the hosts that cannot."""
+
 LOCAL, KUBECTL = "local", "kubectl:"
 """What the target of a host is that is this machine, and how that of a pod begins."""
 
@@ -422,7 +428,11 @@ class TaskProgress:
     said: str = ""
     hint: str = ""
     loads: tuple[str, ...] = ()
-    arms: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    arms: Arms = ()
+
+
+WAITING = TaskProgress(state=TaskState.WAITING)
+"""What is known of a task that has not begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -457,8 +467,8 @@ class FleetSearch:
 
     hosts: tuple[FleetTask, ...]
     slice_seconds: float
-    arms: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    left_out: tuple[tuple[str, tuple[str, ...]], ...]
+    arms: Arms
+    left_out: ArmsLeftOut
     metric: str
     margin: float
     options: tuple[str, ...]

@@ -99,7 +99,7 @@ def _estimated(words: Sequence[str], *, up: bool) -> "TaskProgress":
     from virtune.cli import run
     from virtune.cli.common.progress import CarriedStudy, EstimatedError
     from virtune.flows.fleet import here as fleet_here
-    from virtune.model.fleet import TaskProgress, TaskState
+    from virtune.model.fleet import WAITING, TaskProgress, TaskState
     from virtune.model.study import Study
     from virtune.probe.backends import backends_of
 
@@ -117,7 +117,7 @@ def _estimated(words: Sequence[str], *, up: bool) -> "TaskProgress":
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned, up=up))
     if told or code == 0:
-        return told[0] if told else TaskProgress(state=TaskState.WAITING)
+        return told[0] if told else WAITING
     said, hint = fleet_here.said_by(err.tail)
     return TaskProgress(state=TaskState.FAILED, code=code, said=said, hint=hint)
 

@@ -20,8 +20,9 @@ from virtune.model.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
     from virtune.flows.fleet.results import FleetPlace
+    from virtune.flows.fleet.run import Carrying
     from virtune.model.errors import StorePlace
-    from virtune.model.fleet import FleetRun, FleetTask, GatheredHost, TaskProgress
+    from virtune.model.fleet import FleetRun, FleetTask, FleetTuning, GatheredHost, TaskProgress
 
 
 def folder_option(name: str, words: str) -> Callable[[Command], Command]:
@@ -126,8 +127,6 @@ def report(
     return tell(report_document(found), report_lines(found), as_json=as_json)
 
 
-Found = dict[str, "TaskProgress"]
-
 begin_options = adding(
     click.option("--shares", default="shares", show_default=True, metavar="LABEL",
                  help="Hosts with one value of this label share a back end and are never measured at once. NFS, Ceph,"
@@ -154,17 +153,7 @@ begin_options = adding(
 @begin_options
 @access_options
 @json_option
-def run(
-    words: tuple[str, ...],
-    *,
-    again: str | None,
-    patience: float,
-    stuck: str,
-    folder: Path,
-    store: "StorePlace | None",
-    as_json: bool,
-    **asked: Any,
-) -> int:
+def run(words: tuple[str, ...], *, again: str | None, as_json: bool, **asked: Any) -> int:
     """Run the same study on many hosts, and gather the results.
 
     VERB is compare, check, measure, tune, sweep or study, with its options. On each host virtune itself runs it,
@@ -177,7 +166,7 @@ def run(
     virtune fleet run --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.results import drift_of
-    from virtune.flows.fleet.run import Carrying, left_seconds, meet, run_fleet, sharing
+    from virtune.flows.fleet.run import left_seconds, meet, run_fleet, sharing
     from virtune.model.fleet import TaskState
     from virtune.report.json.fleet import run_document
     from virtune.report.pages.fleet import ended_lines, planned_line
@@ -185,17 +174,17 @@ def run(
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
     run_ = _planned(words, asked) if again is None else _found(again)
-    found, place, stop = Found(), fleet_place(folder, store), stuck == "stop"
-    carrying = Carrying(access=access_for(run_, asked), place=place, patience_seconds=patience, stop_stuck=stop)
+    carrying = carrying_of(run_, asked)
     try:
         run_ = (met := meet(run_, carrying.access)).run
         click.echo(planned_line(run_, left_seconds(run_, met.refused_tasks), sharing(run_)), err=True)
-        with shown(lambda: run_, found, quiet=asked["quiet"] or as_json) as say:
-            found |= run_fleet(met, carrying, say=say)
+        shown = ShownRun(run_, quiet=asked["quiet"] or as_json)
+        with shown.table():
+            found = run_fleet(met, carrying, say=shown.say)
     except KeyboardInterrupt:
         raise interrupted(run_, "run") from None
-    drift = drift_of(run_, found, place)
-    lines = ended_lines(run_, found, drift, str(place))
+    drift = drift_of(run_, found, carrying.place)
+    lines = ended_lines(run_, found, drift, str(carrying.place))
     failed = any(one.state is not TaskState.FINISHED for one in found.values())
     return tell(run_document(run_, found, drift), lines, as_json=as_json, failed=failed)
 
@@ -228,6 +217,18 @@ def access_for(run_: "FleetRun", asked: dict[str, Any]) -> "FleetAccess":
     """Return how the hosts of a run are asked: by the virtune that began it, unless another is named."""
     named = asked["virtune"] if asked["virtune"] != "virtune" else run_.virtune
     return access_of({**asked, "virtune": named})
+
+
+def carrying_of(run_: "FleetRun", asked: dict[str, Any]) -> "Carrying":
+    """Return how the tasks of a run are followed by the options of a verb that runs studies."""
+    from virtune.flows.fleet.run import Carrying
+
+    return Carrying(
+        access=access_for(run_, asked),
+        place=fleet_place(asked["folder"], asked["store"]),
+        patience_seconds=asked["patience"],
+        stop_stuck=asked["stuck"] == "stop",
+    )
 
 
 def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
@@ -264,12 +265,13 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     from virtune.report.json.fleet import run_document
     from virtune.report.pages.fleet import run_lines
 
-    run_, found = RUNS.find(name), Found()
-    live = watch is not None and not as_json and sys.stdout.isatty()
-    with _table(lambda: run_, found, stderr=False) if live else contextlib.nullcontext():
+    run_ = RUNS.find(name)
+    shown = ShownRun(run_, quiet=watch is None or as_json, stderr=False)
+    found = shown.found
+    with shown.table():
         for states in _states(run_, access_for(run_, asked), watch, stop=stop):
             found |= states
-            if not live:
+            if not shown.live:
                 lines = run_lines(run_, found, left_seconds(run_, found))
                 tell(run_document(run_, found), lines, as_json=as_json)
     return FAILED if any(one.state in (TaskState.LOST, TaskState.STUCK) for one in found.values()) else 0
@@ -290,44 +292,55 @@ def _states(
     yield from watched(run_, access, seconds=watch)
 
 
-@contextlib.contextmanager
-def shown(
-    run_of: "Callable[[], FleetRun]", found: Found, *, quiet: bool
-) -> "Iterator[Callable[[FleetTask, TaskProgress], None]]":
-    """Show how far a run is while it runs: a table on a terminal, elsewhere a line for each change of state."""
-    from virtune.model.text import printable
-    from virtune.report.pages.fleet import SAID_MAX
+class ShownRun:
+    """A run as it is shown while it runs: a table on a terminal, elsewhere a line for each change of state."""
 
-    one_by_one = threading.Lock()
-    live = sys.stderr.isatty() and not quiet
+    def __init__(self, run_: "FleetRun", *, quiet: bool, stderr: bool = True) -> None:
+        self.run, self._quiet, self._stderr = run_, quiet, stderr
+        self.found: dict[str, TaskProgress] = {}
+        self.live = (sys.stderr if stderr else sys.stdout).isatty() and not quiet
+        self._one_by_one = threading.Lock()
 
-    def say(task: "FleetTask", progress: "TaskProgress") -> None:
-        with one_by_one:
-            before = found.get(task.name)
-            found[task.name] = progress
-            if not (quiet or live) and (before is None or before.state is not progress.state):
+    def say(self, task: "FleetTask", progress: "TaskProgress") -> None:
+        """Show how far a task is."""
+        from virtune.model.text import printable
+        from virtune.report.pages.fleet import SAID_MAX
+
+        with self._one_by_one:
+            before = self.found.get(task.name)
+            self.found[task.name] = progress
+            if not (self._quiet or self.live) and (before is None or before.state is not progress.state):
                 said = printable(progress.said or progress.verdict, most=SAID_MAX)
                 click.echo(f"{task.host.name}: {progress.state}{f': {said}' if said else ''}", err=True)
 
-    with _table(run_of, found, stderr=True) if live else contextlib.nullcontext():
-        yield say
+    def begins(self, run_: "FleetRun", known: "FleetTuning | None") -> None:
+        """Show a turn of a search, which begins, and what was found before it; a terminal shows its table alone."""
+        from virtune.flows.fleet.run import left_seconds
+        from virtune.report.pages.fleet import turn_line
 
+        self.run = run_
+        if not (self._quiet or self.live):
+            click.echo(turn_line(run_, known, left_seconds(run_, {})), err=True)
 
-@contextlib.contextmanager
-def _table(run_of: "Callable[[], FleetRun]", found: Found, *, stderr: bool) -> Iterator[None]:
-    """Keep the table of a run on a terminal, drawn anew twice a second whatever is heard meanwhile."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
+    @contextlib.contextmanager
+    def table(self) -> Iterator[None]:
+        """Keep the table on a terminal, drawn anew twice a second whatever is heard meanwhile."""
+        if not self.live:
+            yield
+            return
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
 
-    from virtune.flows.fleet.run import left_seconds
-    from virtune.report.pages.fleet import run_lines
+        from virtune.flows.fleet.run import left_seconds
+        from virtune.report.pages.fleet import run_lines
 
-    console = Console(stderr=stderr)
+        console = Console(stderr=self._stderr)
 
-    def drawn() -> Text:  # a host's words are no markup
-        known, run_ = dict(found), run_of()
-        return Text("\n".join(run_lines(run_, known, left_seconds(run_, known), most=console.height - 1)))
+        def drawn() -> Text:  # a host's words are no markup
+            found = dict(self.found)
+            lines = run_lines(self.run, found, left_seconds(self.run, found), most=console.height - 1)
+            return Text("\n".join(lines))
 
-    with Live(console=console, get_renderable=drawn, refresh_per_second=2):
-        yield
+        with Live(console=console, get_renderable=drawn, refresh_per_second=2):
+            yield

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet tune`: one search over many hosts."""
 
-import sys
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.common.options import json_option
 from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, inventory_options, tell
-from virtune.cli.fleet_verbs.run import Found, access_for, begin_options, fleet_place, interrupted, shown
+from virtune.cli.fleet_verbs.run import ShownRun, begin_options, carrying_of, interrupted
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.run import MetFleet
-    from virtune.model.errors import StorePlace
-    from virtune.model.fleet import FleetRun, FleetTuning
 
 
 @click.command(name="tune", context_settings={"ignore_unknown_options": True})
@@ -26,10 +22,7 @@ if TYPE_CHECKING:
 @begin_options
 @access_options
 @json_option
-def tune(
-    words: tuple[str, ...], *, again: str | None, patience: float, stuck: str, store: "StorePlace | None",
-    folder: Path, as_json: bool, **asked: Any,
-) -> int:  # fmt: skip
+def tune(words: tuple[str, ...], *, again: str | None, as_json: bool, **asked: Any) -> int:
     """Search once over many hosts: together they find the best configuration sooner than one.
 
     Options that are not listed here are those of `virtune tune`: what to vary, the load, the goal. The configurations
@@ -43,7 +36,7 @@ def tune(
     virtune fleet tune -i hosts.txt --rig vhost-user --minimize latency.p99
     virtune fleet tune --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.run import RUNS, Carrying, MetFleet
+    from virtune.flows.fleet.run import RUNS, MetFleet
     from virtune.flows.fleet.tune import search_fleet
     from virtune.model.fleet import TaskState
     from virtune.report.json.fleet import tune_document
@@ -52,16 +45,13 @@ def tune(
     if again is not None and words:
         raise UsageError("--again goes on with a search, which has its options already", hint="leave one out")
     planned = _planned(words, asked) if again is None else MetFleet(run=RUNS.find(again), refused={})
-    run = planned.run
-    found, place, quiet = Found(), fleet_place(folder, store), asked["quiet"] or as_json
-    access = access_for(run, asked)
-    carrying = Carrying(access=access, place=place, patience_seconds=patience, stop_stuck=stuck == "stop")
-    turn = _Turn(run, quiet=quiet)
+    run, carrying = planned.run, carrying_of(planned.run, asked)
+    shown = ShownRun(run, quiet=asked["quiet"] or as_json)
     try:
-        with shown(lambda: turn.run, found, quiet=quiet) as say:
-            known, ended = search_fleet(run, carrying, say=say, begins=turn.begins)
+        with shown.table():
+            known, ended = search_fleet(run, carrying, say=shown.say, begins=shown.begins)
     except KeyboardInterrupt:
-        raise interrupted(turn.run, "tune") from None
+        raise interrupted(shown.run, "tune") from None
     lines = chain(tuned_lines(known, ended), refused_lines(planned.refused))
     failed = bool(planned.refused) or any(one.state is not TaskState.FINISHED for one in ended.values())
     return tell(tune_document(known, ended), lines, as_json=as_json, failed=failed)
@@ -86,19 +76,3 @@ def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "MetFleet":
     if not asked["quiet"] and planned.run.search is not None:
         click.echo(search_line(planned.run, planned.run.search), err=True)
     return planned
-
-
-class _Turn:
-    """The turn that runs: what is shown of a search meanwhile."""
-
-    def __init__(self, run: "FleetRun", *, quiet: bool) -> None:
-        self.run, self._quiet = run, quiet
-
-    def begins(self, run: "FleetRun", known: "FleetTuning | None") -> None:
-        """Show a turn, which begins, and what was found before it; a terminal shows its table alone."""
-        from virtune.flows.fleet.run import left_seconds
-        from virtune.report.pages.fleet import turn_line
-
-        self.run = run
-        if not self._quiet and not sys.stderr.isatty():
-            click.echo(turn_line(run, known, left_seconds(run, {})), err=True)

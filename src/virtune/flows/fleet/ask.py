@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many hosts: named by inventories, and asked at once, the virtune of each for a document."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -114,10 +115,8 @@ def ask_each(
     with ThreadPoolExecutor(max_workers=workers) as pool, Warden("fleet") as warden:
 
         def work(number: int, host: FleetHost) -> Asked[Done]:
-            seconds = reach.connect_seconds
             try:
-                with connected(warden, host, name=f"h{number}", connect_seconds=seconds) as connection:
-                    ready = ready_on(connection, reach)
+                with reached(warden, host, reach, name=f"h{number}") as ready:
                     return HostAnswer(host=host, calls_itself=ready.calls_itself, said=task(ready))
             except VirtuneError as error:
                 return Unreached(host=host, because=error.message, hint=error.hint)
@@ -181,17 +180,21 @@ def read_document(text: str, schema: str) -> Mapping[str, Any]:
     return found
 
 
-def ready_on(connection: Connection, reach: FleetAccess) -> Ready:
-    """Return a host whose virtune is the one that runs here. Raises OtherVersionError for any other."""
-    ready = Ready(connection=connection, calls_itself="", virtune=reach.virtune, access=reach)
-    both = printable(ready.answered(["sh", "-c", _NAME_AND_PATH, "sh", reach.virtune], **_SHORT).strip(), most=4500)
-    name, _, found = both.partition(" ")
-    ready = replace(ready, calls_itself=name, virtune=found if found.startswith("/") else reach.virtune)
-    said = printable(ready.answered([ready.virtune, "--version"], **_SHORT).strip(), most=100)
-    if (version := said.rpartition(" ")[2]) != __version__:
-        hint = "install the same version there: `virtune fleet install --upgrade`"
-        raise OtherVersionError(f"has virtune {version}, and this is {__version__}", hint=hint)
-    return ready
+@contextlib.contextmanager
+def reached(warden: Warden, host: FleetHost, reach: FleetAccess, *, name: str) -> Iterator[Ready]:
+    """Connect to a host whose virtune is the one that runs here, until the end of the block; `name` is as that of
+    `connected`. Raises OtherVersionError for any other.
+    """
+    with connected(warden, host, name=name, connect_seconds=reach.connect_seconds) as connection:
+        ready = Ready(connection=connection, calls_itself="", virtune=reach.virtune, access=reach)
+        asked = ["sh", "-c", _NAME_AND_PATH, "sh", reach.virtune]
+        itself, _, found = printable(ready.answered(asked, **_SHORT).strip(), most=4500).partition(" ")
+        ready = replace(ready, calls_itself=itself, virtune=found if found.startswith("/") else reach.virtune)
+        said = printable(ready.answered([ready.virtune, "--version"], **_SHORT).strip(), most=100)
+        if (version := said.rpartition(" ")[2]) != __version__:
+            hint = "install the same version there: `virtune fleet install --upgrade`"
+            raise OtherVersionError(f"has virtune {version}, and this is {__version__}", hint=hint)
+        yield ready
 
 
 def _told_apart(hosts: Sequence[FleetHost], found: Mapping[str, Asked[Done]]) -> list[Asked[Done]]:

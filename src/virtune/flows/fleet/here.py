@@ -26,7 +26,7 @@ from virtune.bounded import opened, read_bounded, write_whole
 from virtune.fleet.ssh import HostError, error_in
 from virtune.model import errors
 from virtune.model.errors import PreconditionError, UsageError
-from virtune.model.fleet import TaskProgress, TaskState
+from virtune.model.fleet import WAITING, TaskProgress, TaskState
 from virtune.model.text import format_seconds, printable
 from virtune.probe.backends import NAME_MAX
 from virtune.shell import data_directory, detach, last_line
@@ -147,7 +147,7 @@ def progress_of(task: str) -> TaskProgress:
     """Return how far a task is."""
     place = place_of(task)
     if not place.words.exists():
-        return TaskProgress(state=TaskState.WAITING)
+        return WAITING
     study = _text(place.study).strip()
     end = _ended(place)
     if end is not None and not _may_go_on(end):

@@ -263,12 +263,11 @@ _NAMED_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """One question, as the study of the first host that asked it; the newest study of every host that has measured
-    it, all of them, and when each study was begun.
+    """One question, as the study of the first host that asked it; the studies of every host that has measured it, its
+    newest first, and when each study was begun.
     """
 
     study: Study
-    hosts: dict[str, str] = field(default_factory=dict)
     every: dict[str, list[str]] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list)
 
@@ -282,13 +281,13 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> fleet.Fleet
     """
     _require_known(place, names)
     asked = _asked(place, names)
-    if not asked or max(len(one.hosts) for one in asked) < 2:
+    if not asked or max(len(one.every) for one in asked) < 2:
         hint = "measure the same on each host, then `virtune fleet gather`"
         raise UsageError(f"no two hosts in {place} have measured the same", hint=hint)
-    chosen = max(asked, key=lambda one: (len(one.hosts), max(one.begun)))
-    found = summaries(place, chosen.hosts)
+    chosen = max(asked, key=lambda one: (len(one.every), max(one.begun)))
+    found = summaries(place, {host: newest for host, (newest, *_) in chosen.every.items()})
     _require_apart(found)
-    others = {host for one in asked for host in one.hosts} - found.keys()
+    others = {host for one in asked for host in one.every} - found.keys()
     return replace(answer(chosen.study, found), others=tuple(sorted(others)))
 
 
@@ -345,7 +344,6 @@ def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
     for one in rows:
         if one.question in of_digest:
             same = of_digest[one.question]
-            same.hosts.setdefault(one.host, one.id)
             same.every.setdefault(one.host, []).append(one.id)
             same.begun.append(one.created)
     return [*asked.values()]

@@ -22,15 +22,16 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded, write_whole
-from virtune.fleet.reach import Connection, connected
+from virtune.fleet.reach import Connection
 from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, ready_on
+from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, reached
 from virtune.flows.fleet.here import GOES_ON, LINE_MAX, PLAN_MAX, progress_in, require_words, said_by
 from virtune.flows.fleet.results import FleetPlace, pull
 from virtune.flows.stored.show import study_id
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError, words_of
 from virtune.model.fleet import (
+    WAITING,
     FleetChange,
     FleetHost,
     FleetRun,
@@ -115,16 +116,21 @@ def plan_run(
     hosts: Sequence[FleetHost], words: Sequence[str], policy: FleetPolicy, *, now: datetime, virtune: str
 ) -> FleetRun:
     """Plan a study on these hosts and keep the plan. Raises UsageError for words that no fleet can run."""
-    require_words(words)
+    run = new_run(words, policy, now=now, virtune=virtune)
     require_reference(hosts, policy.reference)
-    name = study_id(now)
-    tasks = tasks_of(name, hosts, reference=policy.reference, batch=policy.batch, seed=policy.seed)
-    run = FleetRun(
-        name=name, created=now.isoformat(timespec="seconds"), words=tuple(words), tasks=tasks, virtune=virtune,
-        at_once=policy.at_once, shares=policy.shares, reference=policy.reference,
-    )  # fmt: skip
+    tasks = tasks_of(run.name, hosts, reference=policy.reference, batch=policy.batch, seed=policy.seed)
+    run = replace(run, tasks=tasks)
     RUNS.keep(run)
     return run
+
+
+def new_run(words: Sequence[str], policy: FleetPolicy, *, now: datetime, virtune: str) -> FleetRun:
+    """Return a run without tasks. Raises UsageError for words that no fleet can run."""
+    require_words(words)
+    return FleetRun(
+        name=study_id(now), created=now.isoformat(timespec="seconds"), words=tuple(words), tasks=(), virtune=virtune,
+        at_once=policy.at_once, shares=policy.shares, reference=policy.reference,
+    )  # fmt: skip
 
 
 class OpenTasks:
@@ -135,9 +141,7 @@ class OpenTasks:
 
     def __init__(self, run: FleetRun) -> None:
         self._path = RUNS.place / f"{run.name}.open"
-        self._names: set[str] = set()
-        self._begun: set[str] = set()
-        self._ended: dict[str, TaskState] = {}
+        self._states: dict[str, TaskState] = {}
         self._whole = True
         with contextlib.suppress(OSError):
             # what a crash of this host left of a line names no task, and the next line must not be joined to it
@@ -147,11 +151,11 @@ class OpenTasks:
                 self._note(line)
 
     def __contains__(self, task: FleetTask) -> bool:
-        return task.name in self._names
+        return self._states.get(task.name) is TaskState.RUNNING
 
     def is_new(self, task: FleetTask) -> bool:
         """Whether a task never began."""
-        return task.name not in self._begun
+        return task.name not in self._states
 
     def begins(self, task: FleetTask) -> None:
         """Note that a task begins. Raises PreconditionError where that cannot be kept."""
@@ -167,7 +171,7 @@ class OpenTasks:
 
     def state_of(self, task: FleetTask) -> TaskState:
         """Return how a task ended; LOST where it began and its end was not seen here."""
-        return TaskState.WAITING if self.is_new(task) else self._ended.get(task.name, TaskState.LOST)
+        return TaskState.LOST if task in self else self._states.get(task.name, TaskState.WAITING)
 
     def _keep(self, line: str) -> None:
         with self._path.open("a") as file:
@@ -177,11 +181,8 @@ class OpenTasks:
 
     def _note(self, line: str) -> None:
         name, _, state = line[1:].partition(" ")
-        self._begun.add(name)
-        (self._names.add if line.startswith("+") else self._names.discard)(name)
-        self._ended.pop(name, None)
-        with contextlib.suppress(ValueError):
-            self._ended[name] = TaskState(state)
+        known = state if state in [*TaskState] else TaskState.LOST
+        self._states[name] = TaskState.RUNNING if line.startswith("+") else TaskState(known)
 
 
 def kept_runs() -> tuple[list[KeptRun], list[str]]:
@@ -244,30 +245,35 @@ def plans_of(
         if task is None:
             return None
         words = ("fleet", "here", task.name, "--estimate", *(["--up"] if up else []), "--", *run.words)
-        return progress_in(ready.asked(*words, most_bytes=PLAN_MAX))
+        said = progress_in(ready.asked(*words, most_bytes=PLAN_MAX))
+        return said if task.host.label(run.shares) is not None else _unless_unknown(said)
 
     refused, met = dict[str, TaskProgress](), dict[str, TaskProgress]()
-    for one in ask_each(list({task.host.name: task.host for task in run.tasks}.values()), access, planned):
-        if isinstance(one, Unreached):
-            refused[one.host.name] = TaskProgress(state=TaskState.FAILED, said=one.because, hint=one.hint or "")
-        elif one.said is not None and one.said.state is TaskState.FAILED:
-            refused[one.host.name] = one.said
-        elif one.said is not None and one.host.label(run.shares) is None and (unknown := _unknown(one.said)):
-            refused[one.host.name] = unknown
-        elif one.said is not None:
-            met[one.host.name] = one.said
+    for one in ask_each(_hosts_of(run), access, planned):
+        said = _without(one, TaskState.FAILED) if isinstance(one, Unreached) else one.said
+        if said is not None:
+            (refused if said.state is TaskState.FAILED else met)[one.host.name] = said
     return refused, met
+
+
+def _hosts_of(run: FleetRun) -> list[FleetHost]:
+    return list({task.host.name: task.host for task in run.tasks}.values())
+
+
+def _without(host: Unreached, state: TaskState) -> TaskProgress:
+    """Say why a host gave no answer as how far its task is."""
+    return TaskProgress(state=state, said=host.because, hint=host.hint or "")
 
 
 def _planned(task: FleetTask, said: TaskProgress | None) -> FleetTask:
     return task if said is None else replace(task, expected_seconds=said.left_seconds, loads=said.loads)
 
 
-def _unknown(said: TaskProgress) -> TaskProgress | None:
+def _unless_unknown(said: TaskProgress) -> TaskProgress:
     """Refuse a host whose disk lies on storage of which nobody says whether other hosts load it, too."""
     names = [one.removeprefix(UNKNOWN) for one in said.loads if one.startswith(UNKNOWN)]
-    if not names:
-        return None
+    if not names or said.state is TaskState.FAILED:
+        return said
     hint = "give its host a label: shares=NAME, equal for hosts that share it, another for each that does not"
     told = f"other hosts may load what its disk lies on ({names[0]}), and nothing here tells"
     return TaskProgress(state=TaskState.FAILED, said=told, hint=hint)
@@ -416,7 +422,7 @@ class _Follower:
 
     def carry(self, task: FleetTask) -> TaskProgress:
         """Begin a task, follow it to its end and gather its study; a lost connection is made again."""
-        begun, last = False, TaskProgress(state=TaskState.WAITING)
+        begun, last = False, WAITING
         heard, tries, waits = time.monotonic(), 0, 0
         while True:
             try:
@@ -453,20 +459,17 @@ class _Follower:
     def _followed(self, task: FleetTask, tries: int) -> Iterator[TaskProgress]:
         """Yield how far a task is until it ends; its study is here when the last is yielded."""
         name = f"{task.name.rpartition('.')[2]}-{tries}"
-        access = self.carrying.access
-        with connected(self.warden, task.host, name=name, connect_seconds=access.connect_seconds) as connection:
-            ready = ready_on(connection, access)
-            # begun and followed by one Python: the host is being measured
-            words = (ready.virtune, "fleet", "here", task.name, "--follow", "--", *(task.words or self.run.words))
-            found, stopped = TaskProgress(state=TaskState.WAITING), ""
+        with reached(self.warden, task.host, self.carrying.access, name=name) as ready:
             self.open.begins(task)
-            with self.warden.running(connection.command(words), name=f"{name}f") as child:
-                for found in said_lines(connection, child, self.over):
-                    if found.state is TaskState.STUCK and self.carrying.stop_stuck and not stopped:
-                        stopped = found.said
-                        ready.asked("fleet", "here", task.name, "--stop", most_bytes=LINE_MAX)
-                    if found.state in GOES_ON:
-                        yield found
+            # begun and followed by one Python: the host is being measured
+            words = (task.name, "--follow", "--", *(task.words or self.run.words))
+            found, stopped = WAITING, ""
+            for found in said_lines(ready, self.warden, words, self.over, name=name):
+                if found.state is TaskState.STUCK and self.carrying.stop_stuck and not stopped:
+                    stopped = found.said
+                    ready.asked("fleet", "here", task.name, "--stop", most_bytes=LINE_MAX)
+                if found.state in GOES_ON:
+                    yield found
             if stopped and found.state not in GOES_ON:
                 found = replace(found, state=TaskState.FAILED, said=f"stopped: {stopped}")
             if found.state in (TaskState.KILLED, TaskState.WAITING):
@@ -481,9 +484,18 @@ class _Follower:
         yield found
 
 
-def said_lines(connection: Connection, child: Child, over: Flag) -> Iterator[TaskProgress]:
-    """Yield what a followed task says until it no longer runs. Raises HostError where it ends without having said so:
-    the connection was lost, or the task could not begin.
+def said_lines(
+    ready: Ready, warden: Warden, words: Sequence[str], over: Flag, *, name: str
+) -> Iterator[TaskProgress]:
+    """Follow a task by these words, and yield what it says until it no longer runs."""
+    command = ready.connection.command((ready.virtune, "fleet", "here", *words))
+    with warden.running(command, name=f"{name}f") as child:
+        yield from _lines_of(ready.connection, child, over)
+
+
+def _lines_of(connection: Connection, child: Child, over: Flag) -> Iterator[TaskProgress]:
+    """Yield what a followed task says. Raises HostError where it ends without having said so: the connection was
+    lost, or the task could not begin.
     """
     told = ""
     while True:
@@ -523,10 +535,9 @@ def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapp
         return [progress_in(ready.asked(*words, most_bytes=LINE_MAX)) for words in each]
 
     found: dict[str, TaskProgress] = {}
-    for one in ask_each([tasks[0].host for tasks in mine.values()], access, asked):
+    for one in ask_each(_hosts_of(run), access, asked):
         if isinstance(one, Unreached):
-            lost = TaskProgress(state=TaskState.LOST, said=one.because, hint=one.hint or "")
-            found |= {task.name: lost for task in mine[one.host.name]}
+            found |= {task.name: _without(one, TaskState.LOST) for task in mine[one.host.name]}
         else:
             found |= {task.name: said for task, said in zip(mine[one.host.name], one.said, strict=True)}
     return found
@@ -578,13 +589,9 @@ class _Watch:
     def follow(self, task: FleetTask) -> None:
         """Note what a task says until it no longer runs, or its host is lost."""
         name = f"w{next(self.numbers)}"
-        seconds = self.access.connect_seconds
         try:
-            with connected(self.warden, task.host, name=name, connect_seconds=seconds) as connection:
-                ready = ready_on(connection, self.access)
-                words = connection.command((ready.virtune, "fleet", "here", task.name, "--follow"))
-                with self.warden.running(words, name=f"{name}f") as child:
-                    for said in said_lines(connection, child, self.ending):
-                        self.found[task.name] = said
+            with reached(self.warden, task.host, self.access, name=name) as ready:
+                for said in said_lines(ready, self.warden, (task.name, "--follow"), self.ending, name=name):
+                    self.found[task.name] = said
         except VirtuneError as error:
             self.found[task.name] = TaskProgress(state=TaskState.LOST, said=error.message, hint=error.hint or "")

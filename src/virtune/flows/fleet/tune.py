@@ -22,9 +22,10 @@ from virtune.analyse.search.fleet_race import HOSTS_MIN, TURNS, FleetRace, of_th
 from virtune.analyse.search.pilot import BEYOND_SLACK, OVERHEAD_SECONDS, log_of
 from virtune.analyse.stats.anytime import contrasts
 from virtune.analyse.study.verdicts import BEYOND, evidence_of
+from virtune.fleet.schedule import numbered
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess
-from virtune.flows.fleet.here import ARMS_MAX, require_words
+from virtune.flows.fleet.here import ARMS_MAX
 from virtune.flows.fleet.results import FleetPlace, summaries
 from virtune.flows.fleet.run import (
     MAY_LOAD,
@@ -34,22 +35,24 @@ from virtune.flows.fleet.run import (
     MetFleet,
     OpenTasks,
     Say,
+    new_run,
     plans_of,
     run_fleet,
 )
 from virtune.flows.run.tune import ERROR, SLICE_SECONDS
-from virtune.flows.stored.show import by_todays_method, study_id
+from virtune.flows.stored.show import by_todays_method
 from virtune.model.durability import durability_of
 from virtune.model.errors import PlanError, UsageError, VirtuneError
 from virtune.model.evidence import StudyRecord, measured
 from virtune.model.fleet import (
+    Arms,
+    ArmsLeftOut,
     BetterThere,
     FleetEffect,
     FleetHost,
     FleetPhase,
     FleetRun,
     FleetSearch,
-    FleetTask,
     FleetTuning,
     TaskProgress,
     TaskState,
@@ -62,8 +65,6 @@ from virtune.model.tuning import RaceRules, Standing
 from virtune.model.verdict import Interval, fewest_planned
 from virtune.plan.arms import apply_settings
 from virtune.plan.goal import parse_goal
-
-Arms = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 _SEARCHES = ("rig", "vary", "fix", "baseline", "durability", "maximize", "minimize", "margin", "confirm")
 """Options that say what is searched: each host plans with them, and its comparisons get arms and rounds instead."""
@@ -96,15 +97,10 @@ def plan_search(
     UsageError for options that no search over hosts can have, and where fewer than two hosts or two configurations
     are left.
     """
-    require_words(("tune", *words))
+    run = new_run(("tune", *words), policy, now=now, virtune=access.virtune)
     _require_options(asked, given)
-    name = study_id(now)
-    tasks = tuple(FleetTask(name=f"{name}.{number}", host=host, part=0) for number, host in enumerate(hosts, 1))
-    run = FleetRun(
-        name=name, created=now.isoformat(timespec="seconds"), words=("tune", *words), tasks=tasks,
-        at_once=policy.at_once, shares=policy.shares, virtune=access.virtune,
-    )  # fmt: skip
-    refused, met = plans_of(run, access, up=True)
+    tasks = numbered(run.name, [hosts])
+    refused, met = plans_of(replace(run, tasks=tasks), access, up=True)
     for host in [*met]:
         if said := wrong_arms(met[host].arms):
             refused[host] = replace(met.pop(host), state=TaskState.FAILED, said=said)
@@ -128,8 +124,8 @@ def plan_search(
         confirming=confirming,
         confirm_rounds=confirm,
     )
-    run, names = replace(run, tasks=(), search=search), [one for one, _ in arms]
-    return MetFleet(run=_with_turn(run, racing, names, rounds_of(0, len(racing))), refused=refused)
+    names, rounds = [one for one, _ in arms], rounds_of(0, len(racing))
+    return MetFleet(run=_with_turn(replace(run, search=search), racing, names, rounds), refused=refused)
 
 
 def _require_options(asked: StudyOptions, given: Sequence[str]) -> None:
@@ -167,7 +163,7 @@ def _words_of(asked: StudyOptions) -> tuple[str, ...]:
     return tuple(found)
 
 
-def common_arms(found: Mapping[str, Arms]) -> tuple[Arms, tuple[tuple[str, tuple[str, ...]], ...]]:
+def common_arms(found: Mapping[str, Arms]) -> tuple[Arms, ArmsLeftOut]:
     """Return the configurations that all hosts can run, the baseline first, and the others with hosts that cannot.
 
     Names become such that `compare --arm` takes. Raises UsageError where fewer than two are left.
@@ -177,21 +173,21 @@ def common_arms(found: Mapping[str, Arms]) -> tuple[Arms, tuple[tuple[str, tuple
         for name, settings in arms:
             every.setdefault(settings, name)
     by_host = {host: {settings for _, settings in arms} for host, arms in found.items()}
-    kept, left_out = list[tuple[str, tuple[tuple[str, str], ...]]](), list[tuple[str, tuple[str, ...]]]()
+    kept: dict[str, tuple[tuple[str, str], ...]] = {}
+    left_out: list[tuple[str, tuple[str, ...]]] = []
     for number, (settings, name) in enumerate(every.items()):
         short = re.sub(r"[^A-Za-z0-9._-]+", "-", name.replace("+", "_"))
-        short = short if _NAME.fullmatch(short) and short not in dict(kept) else f"arm-{number}"
-        lacking = tuple(host for host, mine in by_host.items() if settings not in mine)
-        if lacking:
+        short = short if _NAME.fullmatch(short) and short not in kept else f"arm-{number}"
+        if lacking := tuple(host for host, mine in by_host.items() if settings not in mine):
             left_out.append((short, lacking))
         else:
-            kept.append((short, settings))
+            kept[short] = settings
     if len(kept) < 2:
         hint = "`--host` chooses hosts"
         if any(name == "guest.system" for settings in every for name, _ in settings):
             hint = "not all have the same test guest: `--set guest.system=linux`, or leave hosts out"
         raise UsageError("no two configurations that all of these hosts can run", hint=hint)
-    return tuple(kept), tuple(left_out)
+    return tuple(kept.items()), tuple(left_out)
 
 
 def wrong_arms(arms: Arms) -> str:

@@ -472,8 +472,7 @@ def gather_document(hosts: Sequence[fleet.GatheredHost], lost: Sequence[fleet.Un
 def run_document(
     run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], drift: Sequence[fleet.HostDrift] = ()
 ) -> FleetRunDocument:
-    waiting = fleet.TaskProgress(state=fleet.TaskState.WAITING)
-    tasks = [_task(task, found.get(task.name, waiting)) for task in run.tasks]
+    tasks = [_task(task, found.get(task.name, fleet.WAITING)) for task in run.tasks]
     return part(FleetRunDocument, run, tasks=tasks, drift=drift)
 
 

@@ -264,11 +264,11 @@ def run_lines(
     """
     shown = list(run.tasks)
     if most is not None and len(shown) > most - _OTHER_LINES:
-        shown.sort(key=lambda one: _TO_SEE.index(found.get(one.name, _WAITING).state))
+        shown.sort(key=lambda one: _TO_SEE.index(found.get(one.name, fleet.WAITING).state))
         shown = shown[: max(1, most - _OTHER_LINES - 1)]
     rows: list[tuple[str, ...]] = [("host", "state", "trials", "left", "study", "verdict so far")]
     for task in shown:
-        one = found.get(task.name, _WAITING)
+        one = found.get(task.name, fleet.WAITING)
         trials = f"{one.done}/{one.total or '?'}" if one.done or one.total else "-"
         remains = "-" if one.left_seconds is None else format_seconds(one.left_seconds)
         study, said = (printable(text or "-", most=SAID_MAX) for text in (one.study, one.said or one.verdict))
@@ -276,12 +276,12 @@ def run_lines(
     yield from columns(rows)
     if len(shown) < len(run.tasks):
         yield f"and {len(run.tasks) - len(shown)} more"
-    states = [found.get(task.name, _WAITING).state for task in run.tasks]
+    states = [found.get(task.name, fleet.WAITING).state for task in run.tasks]
     counts = [(state, states.count(state)) for state in fleet.TaskState if state in states]
     yield ", ".join(f"{number} {state}" for state, number in counts)
     hints: dict[str, dict[str, None]] = {}
     for task in shown:
-        if hint := found.get(task.name, _WAITING).hint:
+        if hint := found.get(task.name, fleet.WAITING).hint:
             hints.setdefault(hint, {})[task.host.name] = None
     yield from (printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items())
     if left:
@@ -307,7 +307,7 @@ def ended_lines(
             f"reference host {run.reference}, {one.workload}: {change_words(one.estimate)} {one.metric} "
             f"({change_words(one.low)} to {change_words(one.high)}) after {one.hours:.1f} h"
         )
-    each = [found.get(task.name, _WAITING) for task in run.tasks]
+    each = [found.get(task.name, fleet.WAITING) for task in run.tasks]
     open_ = [task for task in each if task.state is not fleet.TaskState.FINISHED]
     if all(task.code == UsageError.exit_code for task in open_):
         goes_on = "its words are wrong, so begin another run"
@@ -360,7 +360,6 @@ def history_lines(found: fleet.FleetHistory) -> Iterator[str]:
                 yield f"    and {len(change.facts) - FACTS_SHOWN} more facts"
 
 
-_WAITING = fleet.TaskProgress(state=fleet.TaskState.WAITING)
 _OTHER_LINES = 3
 """The heads of the columns, the states counted, and the time left."""
 
