@@ -108,9 +108,9 @@ def test_what_differs_is_said_with_the_hosts_and_what_names_a_host_is_not() -> N
     fleet["h2"]["kernel"] = "5.10"
     del fleet["h1"]["qemu"]
     fleet["h3"]["qemu"] = "8.0"
-    assert [(one.key, one.values) for one in differences(fleet)] == [
-        ("kernel", (("6.1", ("h0", "h1", "h3")), ("5.10", ("h2",)))),
-        ("qemu", (("7.2", ("h0", "h2")), ("8.0", ("h3",)), ("absent", ("h1",)))),
+    assert [(one.key, [(each.value, each.hosts) for each in one.values]) for one in differences(fleet)] == [
+        ("kernel", [("6.1", ("h0", "h1", "h3")), ("5.10", ("h2",))]),
+        ("qemu", [("7.2", ("h0", "h2")), ("8.0", ("h3",)), ("absent", ("h1",))]),
     ]
     assert [one.key for one in differences({"a": {"x": "1"}, "b": {"x": "2"}})] == ["x"]
     assert differences({"a": alike}) == ()
@@ -121,7 +121,7 @@ def test_what_only_one_host_has_is_one_difference_and_a_setting_keeps_its_value(
     loop = {f"disks.loop3.device.{name}": name for name in ("model", "queues", "scheduler", "rotational")}
     settings = {"setting.machine.emulator": "/q", "setting.machine.cpu": "host"}
     found = differences({"a": disk, "b": {**disk, **loop, **settings, "disks.vda.alone": "1"}})
-    assert {one.key: one.values[1 if one.values[0][0] == "absent" else 0][0] for one in found} == {
+    assert {one.key: one.values[1 if one.values[0].value == "absent" else 0].value for one in found} == {
         "disks.loop3": "present", "disks.vda.alone": "1", "setting.machine.cpu": "host",
         "setting.machine.emulator": "/q",
     }  # fmt: skip

@@ -25,6 +25,7 @@ from virtune.model.errors import PreconditionError, UsageError, VirtuneError
 from virtune.model.evidence import StudyRecord
 from virtune.model.fleet import (
     Difference,
+    FactValue,
     FleetEffect,
     FleetLevel,
     FleetReport,
@@ -406,8 +407,9 @@ def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...
             hosts.setdefault(mine.get(key, "absent"), []).append(host)
         if len(hosts) > 1 and (len(hosts) < len(facts) or len(facts) == 2):
             ordered = sorted(hosts.items(), key=lambda one: (-len(one[1]), one[0]))
-            found.append(Difference(key=key, values=tuple((value, tuple(names)) for value, names in ordered)))
-    return tuple(sorted(found, key=lambda one: (sum(len(names) for _, names in one.values[1:]), one.key)))
+            values = tuple(FactValue(value=value, hosts=tuple(names)) for value, names in ordered)
+            found.append(Difference(key=key, values=values))
+    return tuple(sorted(found, key=lambda one: (sum(len(value.hosts) for value in one.values[1:]), one.key)))
 
 
 def gathered(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:

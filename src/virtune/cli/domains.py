@@ -26,7 +26,7 @@ from virtune.cli.common.changing import (
     undone,
 )
 from virtune.cli.common.options import adding, in_data, json_option, store_option
-from virtune.cli.common.result_output import require_report, write_text
+from virtune.cli.common.result_output import require_report, write_page
 from virtune.cli.common.surroundings import Failure, say
 from virtune.cli.common.verb import Verb, verbs_and_files
 from virtune.model.errors import StorePlace, UsageError, VirtuneError
@@ -201,11 +201,9 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
     if html is not None:
-        from virtune.flows.reports.report import page_html
         from virtune.report.html.page import audit_page
 
-        write_text(html, page_html(audit_page(audited, unread)))
-        click.echo(f"page: {html}", err=True)
+        write_page(html, audit_page(audited, unread))
     click.echo(_audit_text(form, audited, unread, [one for one in results if isinstance(one, PassedOver)]))
     return exit_code(audited, fail_on, unread=bool(unread))
 

@@ -126,11 +126,6 @@ def _ssh_lost(status: int, said: str) -> Lost | None:
 
 
 @contextlib.contextmanager
-def _nothing(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
-    yield ()
-
-
-@contextlib.contextmanager
 def _in_pod(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
     # each command connects by itself; what follows a study would run elsewhere, and KUBECONFIG may be relative
     at = ("env", "-C", str(Path.cwd()))
@@ -177,7 +172,7 @@ CARRIERS: Mapping[str, Carrier] = {
     "local": Carrier(
         program="",
         whose="this virtune",
-        opened=_nothing,
+        opened=lambda *_: contextlib.nullcontext(()),
         command=lambda _, command: list(command),
         lost=lambda *_: None,
         place=Path("/"),  # as a study that is begun there runs

@@ -97,11 +97,19 @@ class HostAudit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A fact that differs between hosts: its values, the most frequent first, with the hosts that have each."""
+class FactValue:
+    """One value of a fact."""
 
-    key: str
-    values: tuple[tuple[str, tuple[str, ...]], ...]
+    value: Annotated[str, "The value; `absent` where the host has no such fact."]
+    hosts: Annotated[tuple[str, ...], "The hosts that have it."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One fact that is not the same on all hosts."""
+
+    key: Annotated[str, "The path of the fact."]
+    values: Annotated[tuple[FactValue, ...], "Its values, the most frequent first."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from virtune.model.evidence import StudyRecord
     from virtune.model.result import Result
     from virtune.model.verdict import Outcome, Threshold, ThresholdResult
+    from virtune.report.html.page import ReportPage
 
 
 _HEAD_BYTES = 4096
@@ -64,6 +65,14 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_page(path: Path, page: "ReportPage") -> None:
+    """Write a page with its pictures as one HTML file, and say where it is."""
+    from virtune.flows.reports.report import page_html
+
+    write_text(path, page_html(page))
+    click.echo(f"page: {path}", err=True)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet probe` and `audit`: the verbs that ask many hosts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from virtune.model.finding import Severity
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
-    from virtune.model.fleet import HostAudit, Unreached
+    from virtune.model.fleet import Difference, FleetHost, HostAnswer, Unreached
 
 
 BREACHED, UNREADABLE = 4, 2
@@ -33,19 +33,26 @@ def probe(*, as_json: bool, **words: Any) -> int:
     virtune fleet probe -i hosts.txt
     virtune fleet probe -i hosts.txt --label rack=2 --json | jq .differences
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.analyse.fleet import differences, flat
-    from virtune.flows.fleet.ask import ask_document, hosts_of, parted
+    from virtune.flows.fleet.ask import hosts_of
     from virtune.report.json.fleet import probe_document
-    from virtune.report.json.host import PROBE
     from virtune.report.pages.fleet import probe_lines
 
-    hosts = hosts_of(fleet_of(words))
-    asked = ["probe", "--json"]
-    found, lost = parted(ask_document(hosts, access_of(words), asked, schema=PROBE, say=progress(words)))
-    facts = [(one, flat(one.said.get("host"))) for one in found]
-    differing = differences({one.host.name: mine for one, mine in facts})
+    facts, differing, lost = _probed(hosts_of(fleet_of(words)), access_of(words), progress(words))
     lines = probe_lines([(one.host, mine) for one, mine in facts], differing, lost)
     return tell(probe_document(facts, differing, lost), lines, as_json=as_json, failed=bool(lost))
+
+
+def _probed(
+    hosts: "Sequence[FleetHost]", access: "FleetAccess", say: Callable[[str], None]
+) -> "tuple[list[tuple[HostAnswer[Any], dict[str, str]]], tuple[Difference, ...], list[Unreached]]":
+    """Ask hosts for their facts; returns also which of these differ, and the hosts that gave none."""
+    from virtune.analyse.fleet import differences, flat
+    from virtune.flows.fleet.ask import ask_document, parted
+    from virtune.report.json.host import PROBE
+
+    found, lost = parted(ask_document(hosts, access, ["probe", "--json"], schema=PROBE, say=say))
+    facts = [(one, flat(one.said.get("host"))) for one in found]
+    return facts, differences({one.host.name: mine for one, mine in facts}), lost
 
 
 @click.command(name="audit")
@@ -85,22 +92,24 @@ def audit(
     """  # noqa: D301 - \b is click's mark for lines to keep
     if not paths and not connect:
         raise UsageError("nothing to audit", hint="name files or folders of the hosts, or --connect qemu:///system")
-    if html is not None:
-        from virtune.cli.common.result_output import require_report
-
-        require_report(html)
+    from virtune.cli.common.result_output import require_report, write_page
     from virtune.cli.domains import exit_code
     from virtune.flows.fleet.ask import ask_document, audits_of, hosts_of
     from virtune.report.json.audit import AUDIT
     from virtune.report.json.fleet import audit_document
     from virtune.report.pages.fleet import audit_lines, together
 
+    require_report(html)
     hosts, asked = hosts_of(fleet_of(words)), _words(paths, connect, ignore, here=here)
     answers = ask_document(hosts, access_of(words), asked, schema=AUDIT, ok=(0, UNREADABLE), say=progress(words))
     audits, lost = audits_of(answers)
     audited, unread = together(audits)
     if html is not None:
-        _write_page(html, audits, lost, access_of(words))
+        from virtune.report.html.page import fleet_audit_page
+
+        every = [one.host for one in audits] if len(audits) > 1 else []
+        _, differing, _ = _probed(every, access_of(words), lambda _: None)
+        write_page(html, fleet_audit_page(audits, lost, differing))
     failed = tell(audit_document(audits, lost), audit_lines(audits, lost), as_json=as_json, failed=bool(lost))
     code = exit_code(audited, fail_on, unread=bool(unread))
     return failed if failed and code != BREACHED else code
@@ -111,21 +120,3 @@ def _words(paths: Sequence[str], connect: str | None, ignored: Sequence[str], *,
     asked = ["audit", "--json", "--fail-on", "never", *(["--connect", connect] if connect else [])]
     asked += [*(["--here"] if here else []), *(word for rule in ignored for word in ("--ignore", rule))]
     return [*asked, "--", *paths]
-
-
-def _write_page(
-    path: Path, audits: Sequence["HostAudit"], lost: Sequence["Unreached"], access: "FleetAccess"
-) -> None:
-    """Write the audit with what differs between its hosts, which are asked for their facts."""
-    from virtune.analyse.fleet import differences, flat
-    from virtune.cli.common.result_output import write_text
-    from virtune.flows.fleet.ask import ask_document, parted
-    from virtune.flows.reports.report import page_html
-    from virtune.report.html.page import fleet_audit_page
-    from virtune.report.json.host import PROBE
-
-    hosts = [one.host for one in audits]
-    found, _ = parted(ask_document(hosts, access, ["probe", "--json"], schema=PROBE) if len(hosts) > 1 else ())
-    differing = differences({one.host.name: flat(one.said.get("host")) for one in found})
-    write_text(path, page_html(fleet_audit_page(audits, lost, differing)))
-    click.echo(f"page: {path}", err=True)

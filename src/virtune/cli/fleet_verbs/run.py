@@ -108,22 +108,17 @@ def report(
     virtune fleet report --from ./fleet --json | jq .effects
     virtune fleet report --html fleet.html
     """  # noqa: D301 - \b is click's mark for lines to keep
-    if html is not None:
-        from virtune.cli.common.result_output import require_report
-
-        require_report(html)
+    from virtune.cli.common.result_output import require_report, write_page
     from virtune.flows.fleet.results import fleet_report
     from virtune.report.json.fleet import report_document
     from virtune.report.pages.fleet import report_lines
 
+    require_report(html)
     found = fleet_report(fleet_place(folder, store), names=names)
     if html is not None:
-        from virtune.cli.common.result_output import write_text
-        from virtune.flows.reports.report import page_html
         from virtune.report.html.page import fleet_report_page
 
-        write_text(html, page_html(fleet_report_page(found)))
-        click.echo(f"page: {html}", err=True)
+        write_page(html, fleet_report_page(found))
     return tell(report_document(found), report_lines(found), as_json=as_json)
 
 

@@ -110,9 +110,7 @@ def ask_each(
     """
     require_programs(hosts)
     found: dict[str, Asked[Done]] = {}
-    workers = max(1, min(reach.parallel, len(hosts)))
-    # the warden goes first: without their connections the threads end, and nobody waits until their time is over
-    with ThreadPoolExecutor(max_workers=workers) as pool, Warden("fleet") as warden:
+    with threads(max(1, min(reach.parallel, len(hosts)))) as (pool, warden):
 
         def work(number: int, host: FleetHost) -> Asked[Done]:
             try:
@@ -122,16 +120,25 @@ def ask_each(
                 return Unreached(host=host, because=error.message, hint=error.hint)
 
         running = [pool.submit(work, number, host) for number, host in enumerate(hosts)]
+        for ended in as_completed(running):
+            one = ended.result()
+            found[one.host.name] = one
+            state = f"failed: {one.because}" if isinstance(one, Unreached) else "done"
+            say(f"{one.host.name}: {state} ({len(found)} of {len(hosts)})")
+    return _told_apart(hosts, found)
+
+
+@contextlib.contextmanager
+def threads(most: int) -> Iterator[tuple[ThreadPoolExecutor, Warden]]:
+    """Give threads, and the warden of what they start. It goes first: without their connections the threads end, and
+    nobody waits until their time is over. After an error nothing more begins.
+    """
+    with ThreadPoolExecutor(max_workers=most) as pool, Warden("fleet") as warden:
         try:
-            for ended in as_completed(running):
-                one = ended.result()
-                found[one.host.name] = one
-                state = f"failed: {one.because}" if isinstance(one, Unreached) else "done"
-                say(f"{one.host.name}: {state} ({len(found)} of {len(hosts)})")
+            yield pool, warden
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return _told_apart(hosts, found)
 
 
 def ask_apart(

@@ -9,7 +9,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
@@ -25,7 +25,7 @@ from virtune.bounded import read_bounded, write_whole
 from virtune.fleet.reach import Connection
 from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, reached
+from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, reached, threads
 from virtune.flows.fleet.here import GOES_ON, LINE_MAX, PLAN_MAX, progress_in, require_words, said_by
 from virtune.flows.fleet.results import FleetPlace, pull
 from virtune.flows.stored.show import study_id
@@ -371,8 +371,7 @@ def _carried(
     """Carry what waits, and add how it ended to what was found."""
     running: dict[Future[TaskProgress], FleetTask] = {}
     over = Flag()
-    # the warden goes first: without their connections the threads end
-    with ThreadPoolExecutor(max_workers=run.at_once) as pool, Warden("fleet") as warden:
+    with threads(run.at_once) as (pool, warden):
         follower = _Follower(run=run, carrying=carrying, open=open_, warden=warden, say=say, over=over)
         try:
             while waiting or running:
@@ -392,10 +391,8 @@ def _carried(
                     task = running.pop(ended)
                     found[task.name] = ended.result()
                     say(task, found[task.name])
-        except BaseException:
+        finally:
             over.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
     return found
 
 
@@ -553,8 +550,7 @@ def watched(run: FleetRun, access: FleetAccess, *, seconds: float) -> Iterator[M
     A task that runs is followed over one connection, since each new look would connect and start a Python on a host
     that is being measured. The others are asked each time, but for those that are over.
     """
-    # the warden goes first: without their connections the threads end
-    with ThreadPoolExecutor(max_workers=max(1, len(run.tasks))) as pool, Warden("fleet") as warden:
+    with threads(max(1, len(run.tasks))) as (pool, warden):
         watch = _Watch(access=access, warden=warden)
         try:
             watch.found.update(states_of(run, access))
@@ -573,7 +569,6 @@ def watched(run: FleetRun, access: FleetAccess, *, seconds: float) -> Iterator[M
                     watch.found.update(states_of(replace(run, tasks=rest), access))
         finally:
             watch.ending.set()
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

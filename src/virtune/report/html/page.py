@@ -559,7 +559,9 @@ def fleet_audit_page(
 ) -> ReportPage:
     page = audit_page(*fleet.together(audits))
     picture = rule_map(audits)
-    values = ((one.key, "; ".join(f"{value} on {fleet.names(on)}" for value, on in one.values)) for one in differing)
+    values = (
+        (one.key, "; ".join(f"{each.value} on {fleet.names(each.hosts)}" for each in one.values)) for one in differing
+    )
     facts = Table(["fact", "values"], values, caption="facts that differ between hosts")
     head, *rows = fleet.rules_over_hosts(audits, named=True)
     over = Table(head, rows, caption="rules over hosts")

@@ -45,27 +45,15 @@ class _Facts(TypedDict):
     ]
 
 
-class _Value(TypedDict):
-    """One value of a fact."""
-
-    value: Annotated[str, "The value; `absent` where the host has no such fact."]
-    hosts: Annotated[list[Name], "The hosts that have it."]
-
-
-class _Difference(TypedDict):
-    """One fact that is not the same on all hosts."""
-
-    key: Annotated[str, "The path of the fact."]
-    values: Annotated[list[_Value], "Its values, the most frequent first."]
-
-
 class FleetProbeDocument(TypedDict):
     """What `virtune fleet probe --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-probe/1"}]
     virtune: ProgramVersion
     hosts: Annotated[list[_Facts], "The hosts that answered, in the order of the inventory."]
-    differences: Annotated[list[_Difference], "Facts that differ, those first in which the fewest hosts stand apart."]
+    differences: Annotated[
+        Any, list[fleet.Difference], "Facts that differ, those first in which the fewest hosts stand apart."
+    ]
     failed: Annotated[list[LostHost], "The hosts that gave no answer."]
 
 
@@ -438,11 +426,6 @@ def probe_document(
 
 def _facts(one: fleet.HostAnswer[Any], facts: Mapping[str, str]) -> _Facts:
     return part(_Facts, one, facts=facts)
-
-
-@maker
-def _difference(one: fleet.Difference) -> _Difference:
-    return part(_Difference, one, values=[part(_Value, value=value, hosts=hosts) for value, hosts in one.values])
 
 
 def audit_document(audits: Sequence[fleet.HostAudit], lost: Sequence[fleet.Unreached]) -> FleetAuditDocument:

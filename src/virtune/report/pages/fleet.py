@@ -91,7 +91,7 @@ def probe_lines(
         yield ""
         yield f"facts that differ between hosts: {len(differing)}"
         for one in differing:
-            values = (f"{cut_text(printable(value), VALUE_MAX)} on {names(on)}" for value, on in one.values)
+            values = (f"{cut_text(printable(each.value), VALUE_MAX)} on {names(each.hosts)}" for each in one.values)
             yield f"  {printable(one.key)}: {'; '.join(values)}"
     yield from lost_lines(lost, len(facts))
 
