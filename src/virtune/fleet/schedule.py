@@ -14,6 +14,8 @@ def tasks_of(
 ) -> tuple[FleetTask, ...]:
     """Return the tasks of a run: hosts in random order in batches, and where there is a reference host, that before,
     between and after them, in parts of its own, so that nothing else of the fleet is measured meanwhile.
+
+    Raises UsageError for a reference that is not among the hosts.
     """
     others = [host for host in hosts if host.name != reference]
     Random(seed).shuffle(others)  # noqa: S311 - an order, not a secret
@@ -21,7 +23,9 @@ def tasks_of(
     batches = [others[start : start + step] for start in range(0, len(others), step)]
     if not reference:
         return numbered(run, batches)
-    again = [next(host for host in hosts if host.name == reference)]
+    again = [host for host in hosts if host.name == reference]
+    if not again:
+        raise UsageError(f"the reference host {reference!r} is not among the hosts", hint="name one of them")
     return numbered(run, [again, *(part for one in batches for part in (one, again))])
 
 
@@ -81,9 +85,3 @@ def shared(task: FleetTask, label: str) -> set[str]:
     two), and those that its host sees.
     """
     return {one for one in (task.host.label(label) or "").split(",") if one} | set(task.loads)
-
-
-def require_reference(hosts: Sequence[FleetHost], reference: str) -> None:
-    """Raise UsageError for a reference that is not among the hosts."""
-    if reference and reference not in {one.name for one in hosts}:
-        raise UsageError(f"the reference host {reference!r} is not among the hosts", hint="name one of them")

@@ -44,7 +44,7 @@ def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: 
     virtune fleet apply -i hosts.txt web1/vm1 web2/vm3 --template flash
     virtune fleet apply -i hosts.txt db --set disk.aio@vda=io_uring --canary 2 --yes
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, vms_by_host
+    from virtune.flows.fleet.apply import make_change, plan_change, vms_by_host
     from virtune.flows.fleet.ask import hosts_of
 
     wish_of(asked)  # what is misspelled is said before any host is asked
@@ -61,7 +61,7 @@ def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: 
     words += ["--restart"] if asked["restart"] else []
     words += [word for one in asked["signs"] for word in ("--healthy", one)]
     change = plan_change(every, words, now=datetime.now(UTC))
-    found = make_change(change, access, ChangeSteps(canary=canary, batch=batch), say=progress(asked))
+    found = make_change(change, access, canary=canary, batch=batch, say=progress(asked))
     return _told(change, found, as_json=as_json, undo=True)
 
 

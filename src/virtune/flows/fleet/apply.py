@@ -7,7 +7,6 @@ nothing but the name of the change: what a killed virtune or a broken connection
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from virtune.apply.journal import Journal, Step
@@ -28,14 +27,6 @@ exec "$v" "$verb" --journal "${{XDG_DATA_HOME:-$HOME/.local/share}}/virtune/{JOU
 
 
 _ENTRIES = "virtune/journal/1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeSteps:
-    """In which steps hosts are changed: so many first, then so many at a time."""
-
-    canary: int = 1
-    batch: int = 5
 
 
 def vms_by_host(hosts: Sequence[FleetHost], names: Sequence[str]) -> tuple[HostVms, ...]:
@@ -78,9 +69,11 @@ def plan_change(every: Sequence[HostVms], words: Sequence[str], *, now: datetime
 
 
 def make_change(
-    change: FleetChange, access: FleetAccess, steps: ChangeSteps, *, say: Callable[[str], None]
+    change: FleetChange, access: FleetAccess, *, canary: int, batch: int, say: Callable[[str], None]
 ) -> list[ChangedHost]:
-    """Change the hosts in their steps and return what was done on each; after a failure no further step begins."""
+    """Change so many hosts first, then so many at a time, and return what was done on each; after a failure no
+    further step begins.
+    """
     vms = {one.host.name: one.vms for one in change.hosts}
 
     def task(ready: Ready) -> int:
@@ -88,9 +81,9 @@ def make_change(
         return len(vms[ready.name])
 
     found: list[ChangedHost] = []
-    hosts, begins = [one.host for one in change.hosts], range(steps.canary, len(change.hosts), steps.batch)
-    batches = [hosts[start : start + steps.batch] for start in begins]
-    for step in [hosts[: steps.canary], *batches] if steps.canary else batches:
+    hosts = [one.host for one in change.hosts]
+    batches = [hosts[start : start + batch] for start in range(canary, len(hosts), batch)]
+    for step in [hosts[:canary], *batches] if canary else batches:
         if any(one.failed for one in found):
             found += [ChangedHost(name=host.name, state="untouched") for host in step]
         else:

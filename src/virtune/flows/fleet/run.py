@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded, write_whole
 from virtune.fleet.reach import Connection
-from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
+from virtune.fleet.schedule import next_task, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, reached, threads
 from virtune.flows.fleet.here import GOES_ON, LINE_MAX, PLAN_MAX, progress_in, require_words, said_by
@@ -115,9 +115,10 @@ class FleetPolicy:
 def plan_run(
     hosts: Sequence[FleetHost], words: Sequence[str], policy: FleetPolicy, *, now: datetime, virtune: str
 ) -> FleetRun:
-    """Plan a study on these hosts and keep the plan. Raises UsageError for words that no fleet can run."""
+    """Plan a study on these hosts and keep the plan. Raises UsageError for words that no fleet can run, and for a
+    reference that is not among the hosts.
+    """
     run = new_run(words, policy, now=now, virtune=virtune)
-    require_reference(hosts, policy.reference)
     tasks = tasks_of(run.name, hosts, reference=policy.reference, batch=policy.batch, seed=policy.seed)
     run = replace(run, tasks=tasks)
     RUNS.keep(run)
