@@ -14,7 +14,7 @@ from tests.golden.golden_cases import STORE, studies
 
 from virtune import __version__
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, undo_change, vms_by_host
+from virtune.flows.fleet.apply import make_change, plan_change, undo_change, vms_by_host
 from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import progress_in
 from virtune.flows.fleet.results import FleetFolder, gather
@@ -288,15 +288,13 @@ def test_a_change_goes_on_in_steps_until_one_fails_and_is_undone_where_it_was_ma
         with pytest.raises(UsageError, match="is chosen"):
             vms_by_host(hosts, [wrong])
     change = plan_change(every, ("--template", "flash"), now=NOW + timedelta(days=1))
-    made = make_change(change, ACCESS, ChangeSteps(canary=1, batch=2), say=lambda _: None)
+    made = make_change(change, ACCESS, canary=1, batch=2, say=lambda _: None)
     states = ["changed", "changed", "failed", "untouched", "untouched", "untouched"]
     assert [one.state for one in made] == states
     assert (made[0].said, made[1].said) == ("2 VMs", "1 VMs")
     (applied,) = (one for one in told.calls("a") if one.startswith("apply"))
     assert applied.endswith(f"/{change.name} --yes --template flash -- web db")
-    no_canary = make_change(
-        replace(change, hosts=change.hosts[:2]), ACCESS, ChangeSteps(canary=0), say=lambda _: None
-    )
+    no_canary = make_change(replace(change, hosts=change.hosts[:2]), ACCESS, canary=0, batch=5, say=lambda _: None)
     assert [one.state for one in no_canary] == ["changed", "changed"]
     back = {one.name: (one.state, one.said) for one in undo_change(change, ACCESS, say=lambda _: None)}
     assert list(back) == list("fedcba"), "the last first"

@@ -4,6 +4,7 @@ killed; and what hosts may say of their configurations."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,14 +139,22 @@ def test_a_run_that_is_no_search_is_not_gone_on_with_as_one(capfd: Capture) -> N
     assert "is no search" in capfd.readouterr().err
 
 
-def searched(place: Path, *, confirms: bool) -> FleetRun:
+@pytest.fixture(scope="module")
+def turn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What three hosts measured in one turn: the store of each."""
+    place = tmp_path_factory.mktemp("turn")
+    arms = ["--arm", "baseline:rig=simulated", "--arm", "io_uring:rig=simulated,disk.aio=io_uring"]
+    for name in "abc":
+        store = ["--store", str(place / f"{name}.sqlite")]
+        assert run(["compare", *arms, "--rounds", "6", "--all-rounds", *store, "-q"]) == 0
+    return place
+
+
+def searched(turn: Path, place: Path, *, confirms: bool) -> FleetRun:
     """A search whose first turn was measured on a and b, and on c too late to count; nobody answers any more."""
     made = dict[str, str]()
     for name in "abc":
-        arms = ["--arm", "baseline:rig=simulated", "--arm", "io_uring:rig=simulated,disk.aio=io_uring"]
-        store = place / f"{name}.sqlite"
-        assert run(["compare", *arms, "--rounds", "6", "--all-rounds", "--store", str(store), "-q"]) == 0
-        with Store(store, reading=True) as kept:
+        with Store(Path(shutil.copy(turn / f"{name}.sqlite", place)), reading=True) as kept:
             made[name] = kept.find("last")
     hosts = tuple(
         FleetTask(name=f"s.{one}", host=FleetHost(name=one, target="nowhere.invalid"), part=0) for one in "abc"
@@ -163,10 +172,11 @@ def searched(place: Path, *, confirms: bool) -> FleetRun:
 
 
 @pytest.mark.parametrize("confirms", [False, True])
+@pytest.mark.xdist_group("fleet turn")  # so that it is measured once
 def test_a_search_ends_where_no_host_is_left_and_what_came_too_late_changes_nothing(
-    confirms: bool, tmp_path: Path
+    confirms: bool, turn: Path, tmp_path: Path
 ) -> None:
-    asked, heard = searched(tmp_path, confirms=confirms), list[int]()
+    asked, heard = searched(turn, tmp_path, confirms=confirms), list[int]()
     carrying = Carrying(access=FleetAccess(connect_seconds=2), place=FleetFolder(tmp_path), patience_seconds=1.0)
     known, ended = search_fleet(
         asked, carrying, say=lambda *_: None, begins=lambda one, _: heard.append(len(one.tasks))
@@ -181,8 +191,9 @@ def test_a_search_ends_where_no_host_is_left_and_what_came_too_late_changes_noth
     assert len(RUNS.find("s").tasks) == len(asked.tasks), "no turn without hosts was planned"
 
 
-def test_a_search_whose_hosts_are_all_lost_stays_open_for_their_studies(tmp_path: Path) -> None:
-    asked = searched(tmp_path, confirms=False)
+@pytest.mark.xdist_group("fleet turn")
+def test_a_search_whose_hosts_are_all_lost_stays_open_for_their_studies(turn: Path, tmp_path: Path) -> None:
+    asked = searched(turn, tmp_path, confirms=False)
     for task in asked.tasks[3:]:
         OpenTasks(asked).begins(task)
     carrying = Carrying(access=FleetAccess(connect_seconds=2), place=FleetFolder(tmp_path), patience_seconds=0.1)
