@@ -15,9 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import virtune
 from virtune import __version__
 
 BIN = Path(sys.executable).parent
+SOURCE = Path(virtune.__file__).parents[1]
+"""Where the virtune is that is tested; the environment may have another one, of another checkout."""
+
 DISK_MIB = 400
 """The disk that hosts with a limit share; loads of 8 MiB and what virtune leaves free fit into it."""
 
@@ -183,7 +187,7 @@ def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack) -> No
     # which version it is, every call asks first: that needs no Python (test_install.py asks a real one)
     program = place / "bin" / "virtune"
     program.write_text(f'#!/bin/sh\n[ "$1" != --version ] || exec echo virtune, version {__version__}\n'
-                       f'exec {BIN}/virtune "$@"\n')  # fmt: skip
+                       f'export PYTHONPATH={SOURCE}\nexec {BIN}/virtune "$@"\n')  # fmt: skip
     program.chmod(0o755)
     machine.var.mkdir()
     call("ip", "-n", machine.middle, "link", "add", link, "type", "veth", "peer", "name", "eth0",

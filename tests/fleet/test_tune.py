@@ -56,7 +56,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
             (machine.place / "planted" / "sitecustomize.py").write_text(text)
             program = machine.place / "bin" / "virtune"
             *before, last = program.read_text().splitlines(keepends=True)
-            program.write_text("".join([*before, f"export PYTHONPATH={machine.place}/planted\n", last]))
+            program.write_text("".join([*before, f"export PYTHONPATH={machine.place}/planted:$PYTHONPATH\n", last]))
         yield found
 
 
