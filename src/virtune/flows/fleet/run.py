@@ -251,7 +251,7 @@ def plans_of(
 
     refused, met = dict[str, TaskProgress](), dict[str, TaskProgress]()
     for one in ask_each(_hosts_of(run), access, planned):
-        said = _without(one, TaskState.FAILED) if isinstance(one, Unreached) else one.said
+        said = _unanswered(one, TaskState.FAILED) if isinstance(one, Unreached) else one.said
         if said is not None:
             (refused if said.state is TaskState.FAILED else met)[one.host.name] = said
     return refused, met
@@ -261,7 +261,7 @@ def _hosts_of(run: FleetRun) -> list[FleetHost]:
     return list({task.host.name: task.host for task in run.tasks}.values())
 
 
-def _without(host: Unreached, state: TaskState) -> TaskProgress:
+def _unanswered(host: Unreached, state: TaskState) -> TaskProgress:
     """Say why a host gave no answer as how far its task is."""
     return TaskProgress(state=state, said=host.because, hint=host.hint or "")
 
@@ -535,7 +535,7 @@ def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapp
     found: dict[str, TaskProgress] = {}
     for one in ask_each(_hosts_of(run), access, asked):
         if isinstance(one, Unreached):
-            found |= {task.name: _without(one, TaskState.LOST) for task in mine[one.host.name]}
+            found |= {task.name: _unanswered(one, TaskState.LOST) for task in mine[one.host.name]}
         else:
             found |= {task.name: said for task, said in zip(mine[one.host.name], one.said, strict=True)}
     return found
