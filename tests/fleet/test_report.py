@@ -5,9 +5,11 @@ import gzip
 import json
 import math
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -71,19 +73,36 @@ def host(record: StudyRecord, number: int, factor: float, governor: str) -> Stud
     return replace(record, trials=trials, attempts=trials, facts=facts)
 
 
-@pytest.fixture
-def folder(measured: StudyRecord, tmp_path: Path) -> Callable[..., Path]:
-    """Make the stores of hosts; `slow` is how fast the last one is."""
+def keep(record: StudyRecord, path: Path) -> Path:
+    with Store(path) as store:
+        store.add_whole(record, [() for _ in record.trials])
+    return path
 
-    def make(
-        slow: float = 1.0, last: Callable[[StudyRecord], StudyRecord] = lambda one: one, hosts: int = HOSTS
-    ) -> Path:
+
+@pytest.fixture(scope="module")
+def store_of(measured: StudyRecord, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, float, str], Path]:
+    """Make the store of a host, once."""
+    place = tmp_path_factory.mktemp("stores")
+
+    @cache
+    def made(number: int, factor: float, governor: str) -> Path:
+        return keep(host(measured, number, factor, governor), place / f"{number}-{factor}-{governor}.sqlite")
+
+    return made
+
+
+@pytest.fixture
+def folder(measured: StudyRecord, store_of: Callable[[int, float, str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """Make the stores of hosts; `slow` is how fast the last one is, and `last` what becomes of its study."""
+
+    def make(slow: float = 1.0, last: Callable[[StudyRecord], StudyRecord] | None = None, hosts: int = HOSTS) -> Path:
         for number in range(hosts):
-            odd = number == hosts - 1
-            one = host(measured, number, slow if odd else 1.0, "powersave" if odd else "performance")
-            one = last(one) if odd else one
-            with Store(tmp_path / f"h{number}.sqlite") as store:
-                store.add_whole(one, [() for _ in one.trials])
+            odd, path = number == hosts - 1, tmp_path / f"h{number}.sqlite"
+            what = (number, slow, "powersave") if odd else (number, 1.0, "performance")
+            if odd and last is not None:
+                keep(last(host(measured, *what)), path)
+            else:
+                shutil.copy(store_of(*what), path)
         return tmp_path
 
     return make
