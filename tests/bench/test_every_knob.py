@@ -28,6 +28,7 @@ from virtune.bench.verify import (
     cache_checks,
     engine_check_under_load,
     guest_checks,
+    kernel_checks,
     node_checks,
     rbd_checks,
 )
@@ -47,7 +48,8 @@ from virtune.probe.process import Process, Ring
 MEASURED = ("storage-daemon", "qemu", "libvirt")
 CASES = [(rig, knob) for rig in MEASURED for knob in sorted(RIGS[rig].applies)]
 PLACES = DaemonPlaces(image="/i", size_bytes=2**20, socket="/s", mountpoint="/m")
-SEEN = {"write_cache": "write back", "queues": "2", "cpus": "3", "nr_requests": "512", "scheduler": "[none]"}
+SEEN = {"write_cache": "write back", "queues": "2", "cpus": "3", "nr_requests": "512", "scheduler": "[none]",
+        "rq_affinity": "1", "nomerges": "0", "read_ahead_kb": "128", "max_sectors_kb": "1280"}  # fmt: skip
 A_DRIVE = Drive(
     address="0000:01:00.0", group="7", node="/dev/nvme0n1", number="259:0", size_bytes=2**20, serial="S3RIAL"
 )
@@ -119,7 +121,8 @@ def seen_of(stack: Stack) -> Mapping[str, str]:
         "logical_block_size": stack.device.logical_block_size,
         "physical_block_size": stack.device.physical_block_size,
     }
-    return SEEN | {name: str(size or 512) for name, size in sizes.items()}
+    seen = SEEN | {name: str(size or 512) for name, size in sizes.items()} | stack.kernel.asked
+    return seen | {"scheduler": f"[{stack.kernel.scheduler or 'none'}] bfq"}
 
 
 def commands_of(stack: Stack) -> dict[str, Mapping[str, Any]]:
@@ -144,6 +147,7 @@ def on_qemu(stack: Stack, ran: Stack, place: Path) -> Iterator[Check]:
     yield from thread_checks(ask, stack)
     yield from machine_checks(ask, stack, process_of(ran, place), "QEMU", str(ran.machine.vcpus))
     yield from guest_checks(stack, seen_of(ran), vcpus=2, writes=True)
+    yield from kernel_checks(stack, (seen_of(ran),), proof="/sys")
     yield from of_threads(stack, ran)
 
 
@@ -207,12 +211,12 @@ def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
     of_image = qcow2_options(stack.disk), stack.disk.format, image_bytes(stack.disk, 2**30)
     of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth
-    of_guests = stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
+    of_guests = stack.kernel.asked, stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
             return daemon_commands(stack, PLACES), of_image, of_host
         case "libvirt":
-            return written_by_libvirt(stack), of_image
+            return written_by_libvirt(stack), of_image, stack.kernel.asked
     started = GuestMachine(
         kernel="k", initramfs="i", console="c", channels=(), monitor=3, kvm=False, asked=stack.machine
     )

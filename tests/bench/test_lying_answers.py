@@ -32,6 +32,7 @@ from virtune.bench.verify import (
     engine_check_under_load,
     guest_checks,
     iothread_check_under_load,
+    kernel_checks,
     mapping_check_under_load,
     node_checks,
     rbd_checks,
@@ -59,6 +60,10 @@ def features(*bits: int) -> str:
 
 def seen(stack: Stack, **facts: str) -> Iterator[Check]:
     return guest_checks(stack, facts, vcpus=4, writes=True)
+
+
+def of_kernel(setting: str, *disks: Mapping[str, str]) -> Iterator[Check]:
+    return kernel_checks(asked(f"guest.{setting}"), disks, proof="/sys")
 
 
 def nodes(**changes: Any) -> list[Mapping[str, Any]]:
@@ -197,6 +202,11 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
      lambda: [images_check(on_image("/one", "/one"), {Path("/one"), Path("/two")})]),
     (Mounted.check, "disk.filesystem",
      lambda: [Mounted(files=(), size_bytes=0, kinds=("ext4", "none"), lines=()).check("ext4")]),
+    (kernel_checks, "guest.scheduler", lambda: of_kernel("scheduler=none", {"scheduler": "none [bfq]"})),
+    (kernel_checks, "guest.scheduler",
+     lambda: of_kernel("scheduler=none", {"scheduler": "[none] bfq"}, {"scheduler": "none [bfq]"})),
+    *((kernel_checks, f"guest.{name}", lambda name=name: of_kernel(f"{name}=2", {name: "1"}))
+      for name in ("nr_requests", "rq_affinity", "nomerges", "read_ahead_kb", "max_sectors_kb")),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("cpu", 2**30).check()),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("io", 2**30).check()),
 ]  # fmt: skip

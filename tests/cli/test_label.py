@@ -47,7 +47,7 @@ def test_what_is_given_is_shown_and_finds(kept: Kept) -> None:
     kept("show", "label", newest, "--untag", "good", "--untag", "never-given")
     kept("show", "label", oldest, "--note", "")
     assert kept("show", "label", "@good") == f"{oldest}, import of monday: Which engine? @good @x\n"
-    assert strictly(kept("compare", "@good", "last", "--json"))["schema"] == "virtune/result/1"
+    assert strictly(kept("compare", "@good", "last", "--json"))["schema"] == "virtune/result/2"
 
 
 @pytest.mark.parametrize(

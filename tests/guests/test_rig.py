@@ -28,7 +28,7 @@ from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import RigError
-from virtune.model.stack import Device, Disk, Filesystem, GuestTarget, Machine
+from virtune.model.stack import Device, Disk, Filesystem, GuestTarget, Kernel, Machine, Scheduler
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
@@ -84,6 +84,36 @@ def test_what_the_guest_writes_is_on_the_image_and_cache_modes_are_seen(rig: Gue
 
 
 @pytest.mark.long(always="truth/test_bare.py has a throttle of a guest's disk in each run")
+def test_the_kernel_of_a_guest_runs_its_disk_as_asked_and_then_again_as_it_likes(
+    rig: GuestSession, image: Path
+) -> None:
+    with rig.up(GUEST, ground(image)) as bench:
+        usual = bench.seen["scheduler"], bench.seen["nr_requests"]
+    asked = Kernel(
+        scheduler="mq-deadline", nr_requests=32, rq_affinity="2", nomerges="2", read_ahead_kb=512, max_sectors_kb=64
+    )
+    with rig.up(replace(GUEST, kernel=asked), ground(image)) as bench:
+        seen = found(bench.in_force.checks)
+        assert {name: seen[f"guest.{name}"] for name in asked.asked} == asked.asked
+        assert read_result(load(bench, seconds=0.5).output.decode()).loads[0].streams[0].iops
+    with rig.up(replace(GUEST, kernel=Kernel(nr_requests=10**6)), ground(image)) as bench:
+        (check,) = (one for one in bench.in_force.checks if one.setting == "guest.nr_requests")
+        assert (check.agrees, check.found) == (False, usual[1])
+    with rig.up(GUEST, ground(image)) as bench:
+        assert (bench.seen["scheduler"], bench.seen["nr_requests"]) == usual
+
+
+@pytest.mark.long(always="the one before, of the schedulers that are built in")
+@pytest.mark.parametrize("scheduler", ["kyber", "bfq"])
+def test_a_scheduler_that_is_a_module_is_put_into_the_guest(
+    rig: GuestSession, image: Path, scheduler: Scheduler
+) -> None:
+    with rig.up(replace(GUEST, kernel=Kernel(scheduler=scheduler)), ground(image)) as bench:
+        assert found(bench.in_force.checks)["guest.scheduler"] == scheduler
+    with rig.up(GUEST, ground(image)) as bench:
+        assert f"[{scheduler}]" not in bench.seen["scheduler"]
+
+
 def test_a_limit_is_kept(rig: GuestSession, image: Path) -> None:
     with rig.up(replace(GUEST, disk=Disk(throttle_iops=25)), ground(image)) as bench:
         before = bench.vm.operations()
@@ -167,7 +197,7 @@ def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
 ) -> None:
     second, apart = "throttle_iops=20+bus=virtio-scsi", tmp_path / "apart"
     stack = replace(GUEST, device=Device(iothread="io1"), disks=2, own_iothreads=True, second=second)
-    stack = replace(stack, spread=str(apart))
+    stack = replace(stack, spread=str(apart), kernel=Kernel(nomerges="2"))
     apart.mkdir()
     both = replace(ground(image), further=(Path(shutil.copy(image, apart)),))
     workload = parse_workload("rw=randread,bs=4k,iodepth=4,numjobs=2")[0]
@@ -175,7 +205,7 @@ def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
         seen = found(bench.in_force.checks)
         assert seen["guests.spread"] == str(apart)
         assert (seen["disks.count"], seen["disks.iothreads"]) == ("2", "on")
-        assert seen["disks.second"] == second
+        assert (seen["disks.second"], seen["guest.nomerges"]) == (second, "2")
         clients = Clients(engines=frozenset({"libaio"}), installed=False)
         job = fio_job(workload, bench.target, seconds=1.5, ramp_seconds=0, seed=1, clients=clients)
         output = run(bench, LoadJob(job=job, workload=workload, program="fio"), seconds=1.5).output

@@ -107,6 +107,7 @@ def test_a_disk_is_measured_in_a_domain_that_is_left_as_it_was(
     compared = ("--vary", f"disk.aio={','.join(engines)}")
     words = asked(guest1, *(compared if len(engines) > 1 else ("--set", f"disk.aio={engines[0]}")))
     words = ("compare" if len(engines) > 1 else "measure", *words[1:], "--rounds", "1", "--json")
+    words += ("--set", "guest.scheduler=mq-deadline", "--set", "guest.nomerges=2")
     # an engine is seen at work only while the guest gets its CPU, and some thousand requests show it
     load = ("--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=1500", "--seconds", "2")
     found = user.run(*words, *load).json()
@@ -119,6 +120,7 @@ def test_a_disk_is_measured_in_a_domain_that_is_left_as_it_was(
         assert {"functional-only"} <= {one["id"] for one in arm["rounds"][0]["measurement"]["remarks"]}
         seen = {check["setting"]: check["found"] for check in arm["in_force"]}
         assert seen["disk.aio"] == engine
+        assert (seen["guest.scheduler"], seen["guest.nomerges"]) == ("mq-deadline", "2")
         assert (seen["O_DIRECT"], seen["disk.cache"], seen["guest.write_cache"]) == ("on", "none", "write back")
     # as QEMU counted it, which is a part of fio's; a trial whose guest hardly ran, or whose load was over before its
     # end was looked at, has no such count

@@ -79,7 +79,7 @@ def test_whatever_is_changed_in_a_result_is_noticed() -> None:
         (("arms", 0, "settings"), {"disk.aoi": "native"}),
         (("study", "created"), "yesterday"),
         (("study", "confidence"), 1.5),
-        (("schema",), "virtune/result/2"),
+        (("schema",), "virtune/result/0"),
     ],
 )
 def test_words_that_mean_nothing_are_refused(place: tuple[str | int, ...], value: object) -> None:

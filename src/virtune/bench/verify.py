@@ -19,6 +19,7 @@ crew, and all others are workers.
 
 import json
 import os
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -230,7 +231,8 @@ def guest_checks(
         seen["features"][bit] == "1" if len(seen.get("features", "")) > bit else None
         for bit in (_PACKED_BIT, _EVENT_IDX_BIT)
     )
-    size = device.queue_size if "[none]" in seen.get("scheduler", "") else None
+    as_the_device = "[none]" in seen.get("scheduler", "") and stack.kernel.nr_requests is None
+    size = device.queue_size if as_the_device else None
     depth = 1 if device.bus == "ide" else None
     rows: tuple[Row, ...] = (
         ("guest.queues", expected, seen.get("queues"), f"{proof}/*/mq"),
@@ -242,6 +244,17 @@ def guest_checks(
         ("device.physical_block_size", device.physical_block_size, seen.get("physical_block_size"), proof),
     )
     yield from requested(rows)
+
+
+_IN_BRACKETS = re.compile(r".*\[(.*)\].*")
+
+
+def kernel_checks(stack: Stack, disks: Sequence[Mapping[str, str]], *, proof: str) -> Iterator[Check]:
+    """Compare how the guest's kernel runs its disks with the request; `disks` are what it says of each."""
+    for name, asked in stack.kernel.asked.items():
+        # of the schedulers that there are, the one at work is in brackets
+        found = sorted({_IN_BRACKETS.sub(r"\1", seen.get(name, "")) for seen in disks})
+        yield Check(f"guest.{name}", asked, ", ".join(found) if all(found) else None, f"{proof}/*/queue/{name}")
 
 
 Row = tuple[str, object, object, str]

@@ -247,6 +247,8 @@ def _bare_contradictions(stack: stacks.Stack) -> Iterator[str]:
         yield "guest.system=bare has no packed rings"
     if stack.disk.filesystem != "none":
         yield "guest.system=bare has no filesystems"
+    if stack.kernel.asked:
+        yield f"guest.system=bare has no kernel, so guest.{next(iter(stack.kernel.asked))} means nothing there"
     if (stack.machine.vcpus or 1) > BARE_VCPUS_MAX:
         yield f"guest.system=bare runs on at most {BARE_VCPUS_MAX} vCPUs"
 

@@ -11,7 +11,7 @@ Values that QEMU would refuse are reported as a sentence.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from virtune.model.knob import Knob
@@ -149,6 +149,8 @@ Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
 Filesystem = Literal["none", "ext4", "xfs"]
 """The filesystem on a guest's disk; with none the load is on the disk itself."""
 
+Scheduler = Literal["none", "mq-deadline", "kyber", "bfq"]
+
 CacheState = Literal["cold", "warm", "as-found"]
 """How much of an image is in the host's page cache when a trial begins."""
 
@@ -284,6 +286,27 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """How a guest's kernel runs the disk, by the names in its /sys/block/*/queue; `None` is what it chooses itself.
+
+    `nr_requests` are the requests that one queue holds; `read_ahead_kb` and `max_sectors_kb` are in KiB.
+    """
+
+    scheduler: Scheduler | None = None
+    nr_requests: int | None = None
+    rq_affinity: Literal["0", "1", "2"] | None = None
+    nomerges: Literal["0", "1", "2"] | None = None
+    read_ahead_kb: int | None = None
+    max_sectors_kb: int | None = None
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What is to be written, by file: the scheduler first, since another one resets the number of requests."""
+        found = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return {name: str(value) for name, value in found if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply.
 
@@ -297,8 +320,8 @@ class Stack:
     settings `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins;
     `place` says whether a study's target is used, or a scratch image although there is a target; `neighbour` is
     what another process of the host does meanwhile, `load_depth` how many I/Os each job of the load keeps in
-    flight; None for as many as its workload says. `domain` is the name of the libvirt domain that the disk is
-    plugged into, with rig `libvirt` and no other.
+    flight; None for as many as its workload says. `kernel` is how the guest's kernel runs the disk. `domain` is the
+    name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
     """
 
     rig: Annotated[Rig, "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing."] = (
@@ -333,6 +356,9 @@ class Stack:
     place: Literal["target", "scratch"] = field(default="target", repr=False)
     neighbour: Literal["none", "cpu", "io"] = field(default="none", repr=False)
     load_depth: int | None = field(default=None, repr=False)
+    kernel: Annotated[Kernel, "How the guest's kernel runs the disk; null is as it likes."] = field(
+        default_factory=Kernel, repr=False
+    )
 
     @property
     def kind(self) -> RigKind:

@@ -168,8 +168,11 @@ MODULES = (
 )  # fmt: skip
 """The kernel modules that a guest may need, unless built in; their dependencies are added."""
 
-BESIDES = frozenset({"xfs"})
-"""Modules that are in an appliance only where an arm needs them: with this one it is half as large again."""
+SCHEDULERS: Mapping[str, str] = {"kyber": "kyber_iosched", "bfq": "bfq"}
+"""The kernel modules of I/O schedulers; the others are built in."""
+
+BESIDES = frozenset({"xfs", *SCHEDULERS.values()})
+"""Modules that are in an appliance only where an arm needs them: with xfs it is half as large again."""
 
 AT_BOOT = ("virtio_pci", "virtio_console")
 """The modules that the agent needs. A disk's modules are loaded when there is such a disk: each costs boot time."""

@@ -36,6 +36,7 @@ from virtune.bench.load import LOG_MS, Load, Loaded
 from virtune.bench.port import LoadJob
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import Check
+from virtune.model.stack import Kernel
 
 
 class GuestError(RigError):
@@ -210,13 +211,21 @@ class GuestSampler(Ticker):
 
 
 def seen_in_guest(
-    guest: Guest, serial: str, *, timeout_seconds: float = 20.0, program: Sequence[str] = ("disk",)
+    guest: Guest,
+    serial: str,
+    kernel: Kernel | None = None,
+    *,
+    timeout_seconds: float = 20.0,
+    program: Sequence[str] = ("disk",),
 ) -> dict[str, str]:
-    """Wait until a guest sees the disk of that serial number, and return its properties (`virtune/guest/disk`).
+    """Wait until a guest sees the disk of that serial number, have its kernel run it as asked, and return its
+    properties (`virtune/guest/disk`).
 
     `program` is the command that runs that script in the guest.
     """
-    return _told(guest, [*program, serial, str(int(timeout_seconds))], timeout_seconds=timeout_seconds + 5)
+    asked = (f"{name}={value}" for name, value in (kernel.asked if kernel else {}).items())
+    argv = [*program, serial, str(int(timeout_seconds)), *asked]
+    return _told(guest, argv, timeout_seconds=timeout_seconds + 5)
 
 
 _SECONDS = 60.0

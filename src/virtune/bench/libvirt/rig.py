@@ -60,6 +60,7 @@ from virtune.bench.verify import (
     engine_check_under_load,
     guest_checks,
     iothread_check_under_load,
+    kernel_checks,
     loops_of,
     moved_since,
     opened,
@@ -170,6 +171,7 @@ def disk_checks(
     """Compare the disk's settings at libvirt and in the guest with the request."""
     yield from driver_checks(stack, asked, found)
     yield from guest_checks(stack, seen, vcpus=vcpus, writes=writes)
+    yield from kernel_checks(stack, (seen,), proof="the guest's /sys/block")
 
 
 def serving(rings: Rings, now: Rings, brought: set[Ring], requests: int) -> set[Ring]:
@@ -481,7 +483,7 @@ class DomainSession:
             raise RigError(f"libvirt took the disk, and {self._way.domain} does not show it")
         asked = read_document(xml.encode()).root
         program = ("sh", f"{self._place}/disk")
-        seen = seen_in_guest(self._way.guest, self._plugged.name, program=program)
+        seen = seen_in_guest(self._way.guest, self._plugged.name, stack.kernel, program=program)
         path, size = seen.get("device", ""), int(seen.get("sectors", "0")) * 512
         if not path.startswith("/dev/") or size < ground.size_bytes:
             raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")

@@ -31,6 +31,7 @@ from virtune.bench.verify import (
     cpus_check,
     engine_check,
     guest_checks,
+    kernel_checks,
     loops_of,
     node_checks,
     opened,
@@ -425,8 +426,8 @@ class System(Protocol):
     drives: int
     proof: str
 
-    def prepare(self, bus: str) -> None:
-        """Load the driver of a disk on that bus; raises RigError when there is none."""
+    def prepare(self, stack: Stack) -> None:
+        """Load the drivers of a stack's disk, which is looked at next; raises RigError when there is none."""
         ...
 
     def protect(self, device: str) -> None:
@@ -497,7 +498,7 @@ class Carried:
         """Put the stack below the guest's disk; returns what was exchanged."""
         self._turn += 1
         self.commands = []
-        self.system.prepare(stack.device.bus)
+        self.system.prepare(stack)
         self._make_threads(stack)
         place_threads(stack, self.process)
         bare = self.process.rings()
@@ -528,7 +529,7 @@ class Carried:
         """Plug in the disks beside the first one; returns their properties in the guest."""
         for number in range(1, stack.disks):
             one = stack_of_disk(stack, number)
-            self.system.prepare(one.device.bus)
+            self.system.prepare(one)
             self._make_threads(one)
         may = writable(stack, ground)
         places = [replace(ground, image=image).places(writable=may) for image in ground.further]
@@ -568,6 +569,7 @@ class Carried:
         yield from guest_checks(
             stack, self.seen, vcpus=self.system.drives, writes=writable(stack, ground), proof=self.system.proof
         )
+        yield from kernel_checks(stack, (self.seen, *self.further), proof=self.system.proof)
 
     def _accelerator_check(self) -> Check:
         runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"

@@ -58,7 +58,7 @@ from virtune.dialects.qemu.qmp import Command
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, MissingToolError, RigError, words_of
 from virtune.model.evidence import UNDER_LOAD, Check, of_guest
-from virtune.model.stack import Machine
+from virtune.model.stack import Machine, Stack
 from virtune.probe.process import Process, Ring
 from virtune.shell import last_line
 
@@ -187,7 +187,7 @@ class Bare:
     def __init__(self, vm: BareVm) -> None:
         self._vm = vm
 
-    def prepare(self, bus: str) -> None:
+    def prepare(self, stack: Stack) -> None:
         """Do nothing: its drivers are built in."""
 
     def protect(self, device: str) -> None:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from virtune import shell, warden
-from virtune.bench.appliance.build import LOCK, Appliance, appliances, is_whole, sign
+from virtune.bench.appliance.build import LOCK, SCHEDULERS, Appliance, appliances, is_whole, sign
 from virtune.bench.guest.agent import (
     CHANNELS,
     WAIT_SECONDS,
@@ -57,7 +57,7 @@ from virtune.dialects.qemu.qmp import Command
 from virtune.model.counters import thread_role
 from virtune.model.errors import MissingToolError, RigError
 from virtune.model.remark import KVM_WITHOUT_HARDWARE
-from virtune.model.stack import MEMORY, Machine
+from virtune.model.stack import MEMORY, Kernel, Machine, Stack
 from virtune.probe.access import read_trusted
 from virtune.probe.process import Process
 
@@ -571,11 +571,15 @@ class Linux:
         self._vm, self.appliance = vm, appliance
         self._drivers = set(vm.drivers)
         self._mounted: Mounted | None = None
+        self._kernel = Kernel()
         self.drives = vm.vcpus
 
-    def prepare(self, bus: str) -> None:
+    def prepare(self, stack: Stack) -> None:
+        bus, self._kernel = stack.device.bus_in_guest, stack.kernel
         for module in DRIVERS[bus]:
             self._load(module, f"bus={bus}")
+        if (scheduler := SCHEDULERS.get(stack.kernel.scheduler or "")) is not None:
+            self._load(scheduler, f"guest.scheduler={stack.kernel.scheduler}")
 
     def mount(self, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:
         """Mount the filesystem of each device; raises RigError when the guest's kernel lacks it, or one fails."""
@@ -609,7 +613,7 @@ class Linux:
             raise RigError(f"the guest did not set {device} to read-only", hint=done.stderr.decode(errors="replace"))
 
     def look(self, serial: str = DEVICE) -> Mapping[str, str]:
-        return seen_in_guest(self._vm.guest, serial)
+        return seen_in_guest(self._vm.guest, serial, self._kernel)
 
 
 TRIAL_SECONDS = 20.0

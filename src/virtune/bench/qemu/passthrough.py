@@ -349,7 +349,7 @@ class Passed(Carried):
 
     def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - always anew
         """Have the guest look for the drive, and keep it from writing where the load does not."""
-        self.system.prepare(stack.device.bus_in_guest)
+        self.system.prepare(stack)
         place_threads(stack, self.process)
         # a guest without a system does not ask its only disk for its name
         self.seen = self.system.look() if self.system.fixed else self.system.look(self.drive.serial)

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from virtune import shell
-from virtune.bench.appliance.build import BESIDES, Appliance, appliance_besides, chosen_appliance, general_appliance
+from virtune.bench.appliance.build import (
+    BESIDES,
+    SCHEDULERS,
+    Appliance,
+    appliance_besides,
+    chosen_appliance,
+    general_appliance,
+)
 from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.qemu.carried import Carried, first_of, require_pages
 from virtune.bench.qemu.load import BOOT_SECONDS as BARE_SECONDS
@@ -220,7 +227,7 @@ class GuestSession(MachineSession[GuestBench]):
         """Return an appliance with the driver of the stack's bus (the cloud kernel lacks AHCI, the general one has
         it) and its filesystem.
         """
-        cache, besides = shell.cache_directory(), BESIDES & {stack.disk.filesystem}
+        cache, besides = shell.cache_directory(), _besides(stack)
         lacking = [module for module in DRIVERS[stack.device.bus_in_guest] if not self._appliance.drives(module)]
         if lacking:
             return general_appliance(cache, module=lacking[0], besides=besides)
@@ -241,14 +248,17 @@ class GuestSession(MachineSession[GuestBench]):
         return target, (mounted.check(kind),)
 
     def _lacks(self, stack: Stack) -> str:
-        kind = stack.disk.filesystem
-        if kind not in BESIDES or self._linux is None or self._linux.appliance.drives(kind):
-            return ""
-        return f"{kind} is not in the guest that runs"
+        drives = None if self._linux is None else self._linux.appliance.drives
+        lacking = [module for module in sorted(_besides(stack)) if drives is not None and not drives(module)]
+        return f"{lacking[0]} is not in the guest that runs" if lacking else ""
 
     def _leave(self) -> None:
         if self._linux is not None:
             self._linux.unmount()
+
+
+def _besides(stack: Stack) -> frozenset[str]:
+    return BESIDES & {stack.disk.filesystem, SCHEDULERS.get(stack.kernel.scheduler or "", "")}
 
 
 class BareSession(MachineSession[BareBench]):

@@ -6,6 +6,7 @@ away in turn, and one whose absence changes no line is named beside the lines, w
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 
 from virtune.analyse.study.summarise import summarise
 from virtune.dialects.libvirt import words as libvirt_words
@@ -18,7 +19,7 @@ from virtune.flows.stored.show import by_todays_method
 from virtune.model.evidence import StudyRecord
 from virtune.model.knob import Choice, Knob, Number, Size, Switch
 from virtune.model.knobs import TURNED
-from virtune.model.stack import Stack, setting_of, with_setting
+from virtune.model.stack import Kernel, Stack, setting_of, with_setting
 from virtune.model.study import StudyKind
 from virtune.model.tuning import Spelled, Tuning
 from virtune.report.json.host import check_document
@@ -39,6 +40,7 @@ _WHY: dict[str, str] = {
     **dict.fromkeys(("guests.count", "guests.idle", "guests.images", "guests.spread"), _GUESTS),
     **dict.fromkeys(("disks.count", "disks.iothreads", "disks.second"), _DISKS),
     **dict.fromkeys(("disk.export", "export.num_queues", "export.iothread"), _EXPORT),
+    **dict.fromkeys((f"guest.{one.name}" for one in fields(Kernel)), "the guest's kernel has it: a udev rule there"),
     "disk.filesystem": "the guest makes it",
     "guest.system": "what ran in the test guest",
 }
@@ -84,6 +86,10 @@ def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple
     found = [Spelled(program="qemu", title="QEMU command line", text=qemu(stack), notes=notes)]
     if line := made(stack):
         found.append(Spelled(program="qemu-img", title="an image of that layout", text=line))
+    if rule := _udev_rule(stack):
+        found.append(
+            Spelled(program="udev", title="a udev rule in the guest, of all its disks of that kind", text=rule)
+        )
     title = "libvirt domain XML"
     try:
         xml = disk_xml(stack, image=image, block_device=device)
@@ -91,6 +97,13 @@ def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple
         return (*found, Spelled(program="libvirt", title=title, text="", notes=(str(error),)))
     left = lacking(stack, (libvirt, made), lambda knob: _WHY_NOT_LIBVIRT.get(knob) or libvirt_words.refusal(knob))
     return (*found, Spelled(program="libvirt", title=title, text=_inside(xml), notes=(*xml.notes, *left)))
+
+
+def _udev_rule(stack: Stack) -> str:
+    bus = stack.device.bus
+    named = {"virtio-blk": "vd[a-z]", "nvme": "nvme[0-9]n[0-9]"}.get(bus, "sd[a-z]")
+    settings = "".join(f', ATTR{{queue/{name}}}="{value}"' for name, value in stack.kernel.asked.items())
+    return f'ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="{named}"{settings}' if settings else ""
 
 
 def _inside(xml: DiskXml) -> str:

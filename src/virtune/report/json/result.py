@@ -381,7 +381,7 @@ class ResultDocument(TypedDict):
     1/s, CPU seconds per I/O; only shares of a CPU and of time are in %.
     """
 
-    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/result/1"}]
+    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/result/2"}]
     virtune: doc.ProgramVersion
     study: StudyPart
     facts: Annotated[ProbeDocument | None, "The host as it was when the study began."]
