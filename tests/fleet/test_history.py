@@ -14,9 +14,12 @@ from tests.published import complaints
 
 from virtune.analyse.stats.changes import steps
 from virtune.cli import run
+from virtune.flows.fleet.results import FleetFolder, fleet_history
 from virtune.flows.fleet.run import RUNS, FleetPolicy, OpenTasks, plan_run
+from virtune.flows.reports.report import svgs
 from virtune.model.evidence import StudyRecord
 from virtune.model.fleet import FleetHost, TaskState
+from virtune.report.charts.fleet import history_charts
 from virtune.store.store import Store
 
 pytestmark = pytest.mark.xdist_group("fleet history")  # what is made for the module is made once
@@ -118,6 +121,21 @@ def test_the_host_that_changed_is_named_with_the_time_and_the_fact(fleet: Path, 
     assert "2026-03-02: -" in said
     assert "kernel.release: 6.1 before, 6.8 after" in said
     assert "no change beyond its own variation; 14 studies in 13.0 weeks" in said
+
+
+def test_the_picture_shows_the_change_and_what_the_reference_moved_apart(fleet: Path, tmp_path: Path) -> None:
+    found = fleet_history(FleetFolder(fleet), reference="a")
+    (chart,) = history_charts(found)
+    assert chart.title == "randread-4k: 1 of 2 hosts changed"
+    of = {name: [row for row in chart.spec["data"]["values"] if row["host"] == name] for name in ("b", "c")}
+    assert [row["part"] for row in of["b"]] == [0] * UPDATED + [1] * (WEEKS - UPDATED)
+    outside = [row for rows in of.values() for row in rows if not row["low"] <= row["value"] <= row["high"]]
+    assert len(outside) <= 2, "of 28 studies 1.4 lie outside of two standard deviations"
+    (svg,) = svgs([chart])
+    assert svg.count('stroke-dasharray="4,3"') == 2, "the change of b, and the reference's own"
+    page = tmp_path / "weeks.html"
+    assert run(["fleet", "history", "--from", str(fleet), "--reference", "a", "--html", str(page)]) == 0
+    assert "kernel.release: 6.1 before, 6.8 after" in page.read_text()
 
 
 def test_without_a_reference_all_hosts_of_one_storage_change(fleet: Path, capfd: Capture) -> None:

@@ -47,9 +47,15 @@ def histories(
             _change(points, values, before, after, p=turn.p, workload=workload, metric=study.metric)
             for turn, (before, after) in zip(turns, pairwise(parts), strict=True)
         )
-        rest = [values[index] - fmean(values[one] for one in part) for part in parts for index in part]
+        means = [fmean(values[one] for one in part) for part in parts for _ in part]
+        rest = [value - mean for value, mean in zip(values, means, strict=True)]
         spread = math.sqrt(sum(one**2 for one in rest) / max(1, len(rest) - len(parts)))
-        found.append(HostHistory(host=host, workload=workload, levels=tuple(levels), spread=spread, changes=changes))
+        expected = tuple(level.value - one for level, one in zip(levels, rest, strict=True))
+        found.append(
+            HostHistory(
+                host=host, workload=workload, levels=tuple(levels), expected=expected, spread=spread, changes=changes
+            )
+        )
     return tuple(found)
 
 

@@ -326,12 +326,14 @@ class LevelChange:
 class HostHistory:
     """The levels of one host under one workload over time, and where they changed.
 
-    `spread` is the standard deviation of the logarithm between studies of one level.
+    `expected` is the logarithm of each level if only its changes and the reference moved it, `spread` the standard
+    deviation of the logarithm around that.
     """
 
     host: str
     workload: str
     levels: tuple[HostEstimate, ...]
+    expected: tuple[float, ...]
     spread: float
     changes: tuple[LevelChange, ...]
 

@@ -8,7 +8,7 @@ import click
 
 from virtune.cli.common.options import json_option
 from virtune.cli.fleet_verbs import tell
-from virtune.cli.fleet_verbs.run import fleet_place, fleet_store_option, folder_option
+from virtune.cli.fleet_verbs.run import fleet_place, fleet_store_option, folder_option, page_option
 
 if TYPE_CHECKING:
     from virtune.model.errors import StorePlace
@@ -39,9 +39,16 @@ def runs(*, as_json: bool) -> int:
 @click.option("--host", "names", multiple=True, metavar="NAME", help="Only this host; repeatable.")
 @click.option("--reference", default="", metavar="HOST",
               help="A host that nobody changes: what its level does is taken out of the others'.")  # fmt: skip
+@page_option
 @json_option
 def history(
-    *, folder: Path, store: "StorePlace | None", names: tuple[str, ...], reference: str, as_json: bool
+    *,
+    folder: Path,
+    store: "StorePlace | None",
+    names: tuple[str, ...],
+    reference: str,
+    html: Path | None,
+    as_json: bool,
 ) -> int:
     """Say how the level of hosts changed over weeks, and which recorded facts changed with it.
 
@@ -49,12 +56,18 @@ def history(
     from study to study. A change is named where its own variation does not explain it.
 
     \b
-    virtune fleet history
+    virtune fleet history --html weeks.html
     virtune fleet history --reference web1 --json | jq '.hosts[] | select(.changes != [])'
     """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.cli.common.result_output import require_report, write_page
     from virtune.flows.fleet.results import fleet_history
     from virtune.report.json.fleet import history_document
     from virtune.report.pages.fleet import history_lines
 
+    require_report(html)
     found = fleet_history(fleet_place(folder, store), names=names, reference=reference)
+    if html is not None:
+        from virtune.report.html.page import fleet_history_page
+
+        write_page(html, fleet_history_page(found))
     return tell(history_document(found), history_lines(found), as_json=as_json)

@@ -88,12 +88,15 @@ def _gathered(host: "GatheredHost") -> str:
     return f"{host.name}: {', '.join(each) or 'nothing new'}"
 
 
+page_option = click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+                           help="Write the report with pictures as one HTML file.")  # fmt: skip
+
+
 @click.command(name="report")
 @folder_option("--from", "The folder of gathered studies")
 @fleet_store_option
 @click.option("--host", "names", multiple=True, metavar="NAME", help="Only this host; repeatable.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
-              help="Write the report with pictures as one HTML file.")  # fmt: skip
+@page_option
 @json_option
 def report(
     *, folder: Path, store: "StorePlace | None", names: tuple[str, ...], html: Path | None, as_json: bool

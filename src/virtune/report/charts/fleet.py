@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtune.model.finding import Audited, Rule, Severity
-from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoint, HostAudit
+from virtune.model.fleet import (
+    FleetEffect,
+    FleetHistory,
+    FleetLevel,
+    FleetReport,
+    FunnelPoint,
+    HostAudit,
+    HostEstimate,
+    HostHistory,
+)
 from virtune.model.metric import BY_ID
 from virtune.model.result import Fitness
 from virtune.model.study import Study
@@ -341,3 +350,61 @@ def _rows(one: HostCheck) -> list[dict[str, Any]]:
         ends = {"low": 100 * drift.low, "high": 100 * drift.high, "none": 0}
         rows.append({**shared, "figure": _DRIFT, "value": 100 * drift.per_minute, **ends})
     return rows
+
+
+HISTORIES_SHOWN = 24
+"""The most hosts that are readable below each other; those that changed come first."""
+
+_BAND = 2.0
+"""Half the width of the band around what is expected, in standard deviations between studies: 95 % lie in it."""
+
+
+def history_charts(found: FleetHistory) -> Iterator[Chart]:
+    """Draw the levels of each host over time, a picture for each workload."""
+    for workload in dict.fromkeys(one.workload for one in found.hosts):
+        yield _history_chart([one for one in found.hosts if one.workload == workload], found, workload)
+
+
+def _history_chart(hosts: Sequence[HostHistory], found: FleetHistory, workload: str) -> Chart:
+    drawn = sorted(hosts, key=lambda one: (one.host != found.reference, not one.changes))[:HISTORIES_SHOWN]
+    others = [one for one in hosts if one.host != found.reference]
+    changed = sum(bool(one.changes) for one in others)
+    metric = BY_ID[found.study.metric].label
+    reading = (
+        f"{metric} of {found.study.baseline}: a mark is a study. In the band lie 19 of 20 studies of a host that "
+        "does not change, by how its own vary; a dashed line is a change that this does not explain."
+    )
+    if found.reference:
+        reading += f" What {found.reference} did moves the bands of the others, and is no change of theirs."
+    if len(hosts) > len(drawn):
+        reading += f" {count_text(len(hosts) - len(drawn), 'more host')} in the table only."
+    names = {one.host: f"{one.host} (reference)" if one.host == found.reference else one.host for one in drawn}
+    rows = [{"host": names[one.host], **row} for one in drawn for row in _levels(one)]
+    return Chart(
+        name=file_name("history", workload),
+        title=f"{workload}: {changed} of {count_text(len(others), 'host')} changed",
+        reading=reading,
+        spec=filled("history", rows=rows, hosts=[*names.values()]),
+        columns=("host", "begun (UTC)", metric, "change"),
+        rows=tuple(
+            (one.host, f"{level.begun:%Y-%m-%d %H:%M}", f"{math.exp(level.value):,.0f}", _at(one, level))
+            for one in hosts
+            for level in one.levels
+        ),
+    )
+
+
+def _at(one: HostHistory, level: HostEstimate) -> str:
+    return next((change_words(change.ratio) for change in one.changes if change.begun == level.begun), "")
+
+
+def _levels(one: HostHistory) -> Iterator[dict[str, Any]]:
+    part, band = 0, _BAND * one.spread
+    for level, expected in zip(one.levels, one.expected, strict=True):
+        change = _at(one, level)
+        part += bool(change)
+        yield {
+            "begun": level.begun.isoformat(), "value": math.exp(level.value), "part": part,
+            "expected": math.exp(expected), "low": math.exp(expected - band), "high": math.exp(expected + band),
+            **({"change": change} if change else {}),
+        }  # fmt: skip

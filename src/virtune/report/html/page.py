@@ -15,7 +15,16 @@ from rich.text import Text
 from virtune.model.bottleneck import EMULATED_WORDS, Cause, Diagnosis
 from virtune.model.evidence import Check, StudyRecord
 from virtune.model.finding import Audited, Severity, Unread
-from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport, HostAudit, Unreached
+from virtune.model.fleet import (
+    Difference,
+    FleetEffect,
+    FleetHistory,
+    FleetLevel,
+    FleetReport,
+    HostAudit,
+    HostHistory,
+    Unreached,
+)
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.result import Fitness, LoadSweep, Result
@@ -25,7 +34,7 @@ from virtune.model.tuning import Recommendation, Tuning
 from virtune.model.verdict import Comparison, Interval, ProofOutcome, Verdict
 from virtune.report.charts import charts_of, labelled
 from virtune.report.charts.chart import Chart
-from virtune.report.charts.fleet import audit_map, fleet_charts, rule_map
+from virtune.report.charts.fleet import audit_map, fleet_charts, history_charts, rule_map
 from virtune.report.charts.forest import FOREST
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.stacked import times_of
@@ -600,6 +609,30 @@ def fleet_report_page(found: FleetReport) -> ReportPage:
         again=again and again.replace("virtune", "virtune fleet run -i hosts.txt", 1),
         host="Each host's facts are kept with its study; those that set odd hosts apart are in the tables.",
     )  # fmt: skip
+
+
+def fleet_history_page(found: FleetHistory) -> ReportPage:
+    study = found.study
+    lines = [_history_line(one) for one in sorted(found.hosts, key=lambda one: not one.changes)]
+    reference = (("reference", found.reference),) if found.reference else ()
+    return ReportPage(
+        title=f"{study.label} over time on {count_text(len({one.host for one in found.hosts}), 'host')}",
+        question="Which host changed, when, and which recorded fact changed with it?",
+        facts=(("metric", BY_ID[study.metric].label), ("baseline", study.baseline), *reference),
+        label=SIMULATED_ONLY if study.simulated else "",
+        verdicts=tuple(lines),
+        unsettled="Each host read its own settings back while its studies ran: `virtune show` of a study has them.",
+        warnings=(),
+        charts=tuple(labelled(study, history_charts(found))),
+        tables=(),
+        again=(again := command_again(study)) and again.replace("virtune", "virtune fleet run -i hosts.txt", 1),
+        host="Each host's facts are kept with its studies; those that changed with a level are named above.",
+    )
+
+
+def _history_line(one: HostHistory) -> VerdictLine:
+    first, *more = fleet.host_history_lines(one)
+    return VerdictLine("; ".join([first, *(line.strip() for line in more)]), "undecided" if one.changes else "same")
 
 
 def _effect_line(effect: FleetEffect, baseline: str) -> VerdictLine:

@@ -343,21 +343,26 @@ def history_lines(found: fleet.FleetHistory) -> Iterator[str]:
     if found.reference:
         yield printable(f"what {found.reference} did over time is taken out of the others")
     for one in sorted(found.hosts, key=lambda one: not one.changes):
-        weeks = (one.levels[-1].begun - one.levels[0].begun).total_seconds() / _WEEK_SECONDS
-        own = change_words(math.exp(one.spread)).removeprefix("+")
-        count = count_text(len(one.changes), "change") if one.changes else "no change beyond its own variation"
-        studies = f"{len(one.levels)} studies in {weeks:.1f} weeks"
-        yield printable(f"{one.host} ({one.workload}): {count}; {studies}, which vary by {own}")
-        for change in one.changes:
-            ends = f"{change_words(change.low)} to {change_words(change.high)}"
-            yield f"  {change.begun:%Y-%m-%d}: {change_words(change.ratio)} ({ends}) from {change.study} on"
-            for fact in change.facts[:FACTS_SHOWN]:
-                before, after = (cut_text(value, VALUE_MAX) for value in (fact.before, fact.after))
-                yield printable(f"    {fact.key}: {before} before, {after} after")
-            if not change.facts:
-                yield "    no recorded fact changed with it"
-            elif len(change.facts) > FACTS_SHOWN:
-                yield f"    and {len(change.facts) - FACTS_SHOWN} more facts"
+        yield from host_history_lines(one)
+
+
+def host_history_lines(one: fleet.HostHistory) -> Iterator[str]:
+    """Yield how the level of a host changed, and what changed with it."""
+    weeks = (one.levels[-1].begun - one.levels[0].begun).total_seconds() / _WEEK_SECONDS
+    own = change_words(math.exp(one.spread)).removeprefix("+")
+    count = count_text(len(one.changes), "change") if one.changes else "no change beyond its own variation"
+    studies = f"{len(one.levels)} studies in {weeks:.1f} weeks"
+    yield printable(f"{one.host} ({one.workload}): {count}; {studies}, which vary by {own}")
+    for change in one.changes:
+        ends = f"{change_words(change.low)} to {change_words(change.high)}"
+        yield f"  {change.begun:%Y-%m-%d}: {change_words(change.ratio)} ({ends}) from {change.study} on"
+        for fact in change.facts[:FACTS_SHOWN]:
+            before, after = (cut_text(value, VALUE_MAX) for value in (fact.before, fact.after))
+            yield printable(f"    {fact.key}: {before} before, {after} after")
+        if not change.facts:
+            yield "    no recorded fact changed with it"
+        elif len(change.facts) > FACTS_SHOWN:
+            yield f"    and {len(change.facts) - FACTS_SHOWN} more facts"
 
 
 _OTHER_LINES = 3
