@@ -42,6 +42,18 @@ def test_what_the_machine_has_is_in_the_line_for_qemu_and_told_for_libvirt(setti
     assert any(setting in note for note in found["libvirt"].notes)
 
 
+@pytest.mark.parametrize(
+    ("bus", "named"), [("virtio-blk", "vd[a-z]"), ("virtio-scsi", "sd[a-z]"), ("nvme", "nvme[0-9]n[0-9]")]
+)
+def test_what_the_guests_kernel_has_is_a_rule_of_udev(bus: str, named: str) -> None:
+    found = lines_of(f"device.bus={bus}", "guest.scheduler=none", "guest.nomerges=2")
+    rule = f'KERNEL=="{named}", ATTR{{queue/scheduler}}="none", ATTR{{queue/nomerges}}="2"'
+    assert found["udev"].text.endswith(rule)
+    lines = [found[name] for name in ("qemu", "libvirt") if found[name].text]
+    assert all(any("udev rule" in note for note in one.notes) for one in lines)
+    assert "udev" not in lines_of(f"device.bus={bus}")
+
+
 def test_a_writer_that_drops_a_setting_has_it_named() -> None:
     _, stack = stack_with("qemu", "device.queue_size")
 
