@@ -40,6 +40,7 @@ class Up:
     image: Path | None = None
     command: str = ""
     changeover: Changeover | None = None
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         raise LoadError("nothing is loaded here")

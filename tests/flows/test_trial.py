@@ -41,6 +41,7 @@ class Told:
     processes: Mapping[str, int] = field(default_factory=dict)
     command: str = "told"
     changeover: Changeover | None = None
+    seen: Mapping[str, str] = field(default_factory=dict)
     loaded: list[tuple[LoadJob, Window]] = field(default_factory=list)
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:

@@ -44,6 +44,7 @@ class Told:
     def __post_init__(self) -> None:
         self.target: Target = self.bench.target
         self.processes: Mapping[str, int] = {}
+        self.seen: Mapping[str, str] = {}
         self.command, self.changeover = self.bench.command, self.bench.changeover
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:

@@ -59,6 +59,14 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     assert not vms_of_tests()
 
 
+def test_the_scheduler_that_comes_with_the_queues_is_said_of_the_comparison(user: User) -> None:
+    words = ("--vary", "device.num_queues=1,2", "--set", "guest.system=linux", "--rounds", "1", "--json", *SHORT[:-1])
+    found = user.run("compare", *words, timeout=170).json()
+    (said,) = (text for text in found["patterns"] if "which none asks for" in text)
+    assert "num_queues=1: mq-deadline, num_queues=2: none" in said
+    assert "which none asks for: num_queues=1: mq-deadline" in " ".join(user.run("show", "last").stdout.split())
+
+
 def require_layers(user: User, trial: dict[str, Any], layers: list[dict[str, Any]]) -> None:
     """Compare what was seen of the path in a guest with what its load measured."""
     of_trial = ("show", "last", "--trial", str(trial["number"]), "--capture")

@@ -120,7 +120,7 @@ class Bench(Protocol):
     """A running Stack: the load's target, the verified settings, how it was started.
 
     `command` is the equivalent command line, `processes` are those that serve the disk, by role. `changeover` is None
-    for a rig that has no process of its own.
+    for a rig that has no process of its own. `seen` is what a guest says of its disk, empty without one.
     """
 
     target: Target
@@ -128,6 +128,7 @@ class Bench(Protocol):
     in_force: InForce
     command: str
     changeover: Changeover | None
+    seen: Mapping[str, str]
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load to its end, one job for each guest that shares it, and return what it left.

@@ -63,6 +63,12 @@ def of_guest(name: str, number: int) -> str:
 IMPORTED = "import.json"
 """The capture of an imported trial that names its file and the reporting group in it."""
 
+GUEST_FACTS: tuple[str, ...] = (
+    "kernel", "cpus", "queues", "scheduler", "nr_requests", "write_cache", "rotational", "logical_block_size",
+    "physical_block_size",
+)  # fmt: skip
+"""What is kept of what a guest says of its disk (`virtune/guest/disk`)."""
+
 UNDER_LOAD = "under load"
 """The text in the proof of a check that was made while the load ran."""
 
@@ -126,10 +132,14 @@ class Changeover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """All checks of one running stack, and how it was started; the latter is None where no process carries it."""
+    """All checks of one running stack, and how it was started; the latter is None where no process carries it.
+
+    `guest` is what a guest's kernel says of its disk, asked for or not, by its own names.
+    """
 
     checks: tuple[Check, ...] = ()
     changeover: Changeover | None = None
+    guest: tuple[tuple[str, str], ...] = ()
 
     @property
     def mismatches(self) -> tuple[Check, ...]:

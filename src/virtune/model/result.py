@@ -434,7 +434,8 @@ class Result:
     `differences` are all other metrics against the baseline, each with its own error. `elapsed_seconds` is the time
     of its trials with all overhead, without interruptions; None for a single trial, whose begin is not stored.
     `looked` are the verdicts as they were after earlier rounds, each with its round; only pictures need them.
-    `patterns` are what its figures show beside the verdicts, in sentences; `knees` those that offered loads show.
+    `patterns` are what its figures show beside the verdicts, in sentences; `knees` those that offered loads show;
+    `unasked` in what its arms differ that none asks for.
     """
 
     study: Study
@@ -452,6 +453,12 @@ class Result:
     looked: tuple[tuple[int, tuple[Comparison, ...]], ...] = ()
     patterns: tuple[str, ...] = ()
     knees: tuple[ArmKnee, ...] = ()
+    unasked: tuple[str, ...] = ()
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What limits its comparison, a sentence each: by its plan, and by what its guests showed."""
+        return (*self.study.caveats, *self.unasked)
 
     def counts(self, arm: str, measurement: Measurement) -> bool:
         """Whether a trial of that arm counts: it is valid, or all that makes it invalid is waived."""

@@ -22,6 +22,7 @@ from virtune.analyse.stats.planned import smallest_planned
 from virtune.analyse.stats.student import ends_of, sections_of
 from virtune.analyse.study.offered_load import knees_of
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
+from virtune.analyse.study.unasked import unasked_of
 from virtune.analyse.study.verdicts import (
     by_arm,
     differences_of,
@@ -244,6 +245,7 @@ def summarise(record: StudyRecord) -> Result:
         ramps=ramp_of(study, record.trials).findings,
         patterns=() if study.imported else (*rounds_of_arms(evidence), *patterns_of(study, arms, record.trials)),
         knees=tuple(knees_of(record, pardoned)),
+        unasked=tuple(unasked_of(study, record.trials)),
     )
 
 

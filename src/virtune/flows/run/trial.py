@@ -83,9 +83,11 @@ def run_trial(
     captures: list[evidence.Capture] = []
     seen: list[evidence.Check] = []
     changeover: evidence.Changeover | None = None
+    guest: tuple[tuple[str, str], ...] = ()
     try:
         with tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench:
             changeover = bench.changeover
+            guest = tuple((name, bench.seen[name]) for name in evidence.GUEST_FACTS if name in bench.seen)
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *evidence.not_shown_checks(arm.stack, bench.in_force.checks))
             seen += surroundings_checks(arm.stack, ground, tools)
@@ -104,7 +106,7 @@ def run_trial(
     record = evidence.TrialRecord(
         trial=trial,
         ended=datetime.now(UTC).isoformat(timespec="seconds"),
-        in_force=evidence.InForce(checks=tuple(seen), changeover=changeover),
+        in_force=evidence.InForce(checks=tuple(seen), changeover=changeover, guest=guest),
         measurement=measurement,
         failure=failure,
     )

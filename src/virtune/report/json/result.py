@@ -447,7 +447,7 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Thres
         arms=[_arm(arm, result, record) for arm in study.arms],
         comparisons=result.verdicts,
         conditions=rulings,
-        patterns=[*study.likeness, *study.caveats, *result.patterns],
+        patterns=[*study.likeness, *result.caveats, *result.patterns],
         basis=_basis(study, result),
     )
     return _without_unknowns(document) if study.imported else document

@@ -277,7 +277,7 @@ def limits(result: Result, *, said: Collection[str] = (), short: bool = False) -
     for text in evidence.drift_warnings(result):
         drift = text.partition(". ")[0]
         yield Text(_PROOF.sub("", drift) if short else drift, style="yellow")
-    yield from (Text(f"{text}", style="yellow") for text in study.caveats)
+    yield from (Text(f"{text}", style="yellow") for text in result.caveats)
     if promised := _durability(study.arms):
         yield Text(f"not equally durable, so a faster one may only do less: {promised}", style="yellow")
     yield from _disturbed(result, short=short)

@@ -387,7 +387,7 @@ def warning_lines(result: Result) -> Iterator[tuple[str, str]]:
     """Yield every warning of a result with the word before it, the worst first: the same in every output."""
     for weight in (Weight.INVALID, Weight.WARNING):
         yield from ((WORD[weight], text) for text in warnings(result, weight))
-    yield from (("warning", text) for text in (*result.study.caveats, *drift_warnings(result)))
+    yield from (("warning", text) for text in (*result.caveats, *drift_warnings(result)))
     yield from (("trials", text) for text in rejections(result))
     for summary in result.arms:
         yield from (("failed", f"{summary.arm}, {summary.workload}: {reason}") for reason in summary.failures)
@@ -408,7 +408,7 @@ def note_lines(result: Result) -> Iterator[str]:
 def count_words(result: Result) -> str:
     """Count what stands below a result, by its label; notes on how to read it are not counted."""
     found = [len(list(warnings(result, weight))) for weight in (Weight.INVALID, Weight.WARNING)]
-    found[1] += len(result.study.caveats) + len(list(drift_warnings(result)))
+    found[1] += len(result.caveats) + len(list(drift_warnings(result)))
     words = [count_text(count, word) for count, word in zip(found, ("disturbance", "warning"), strict=True) if count]
     return " and ".join(words)
 

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the guests of arms show to be different though no arm asks for it.
+
+A guest's kernel follows what it finds: a disk with one queue gets another I/O scheduler than one with several, and a
+bus whose driver the usual kernel lacks another kernel. A difference between such arms may be that.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from virtune.model.evidence import TrialRecord
+from virtune.model.knobs import BY_ID
+from virtune.model.stack import setting_of
+from virtune.model.study import Arm, Study
+
+_OF_THE_BUS = ("device.bus", "storage.vfio_pci")
+_FACTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "kernel": ("the guest's kernel", ()),
+    "scheduler": ("the guest's I/O scheduler", ("guest.scheduler",)),
+    "nr_requests": (
+        "the requests that a queue of the guest holds",
+        ("guest.nr_requests", "guest.scheduler", "device.queue_size", *_OF_THE_BUS),
+    ),
+    "queues": (
+        "the queues of the guest's disk",
+        ("device.num_queues", "scsi.num_queues", "nvme.max_ioqpairs", "machine.vcpus", *_OF_THE_BUS),
+    ),
+    "write_cache": (
+        "the write cache that the guest sees", ("disk.cache", "device.write_cache", "disk.rbd", *_OF_THE_BUS)
+    ),
+    "rotational": ("whether the guest takes its disk for one that turns", _OF_THE_BUS),
+    "logical_block_size": ("the guest's logical block size", ("device.logical_block_size", *_OF_THE_BUS)),
+    "physical_block_size": (
+        "the guest's physical block size", ("device.physical_block_size", "device.logical_block_size", *_OF_THE_BUS)
+    ),
+}  # fmt: skip
+"""The facts that a guest shows of its disk: what each is, and the knobs by which arms ask for it."""
+
+_AT_WORK = re.compile(r".*\[(.*)\].*")
+"""Of the schedulers that there are, the one at work is in brackets."""
+
+
+def unasked_of(study: Study, records: Iterable[TrialRecord]) -> Iterator[str]:
+    """Yield a sentence for each fact in which arms differ that do not differ in a knob of it."""
+    shown: dict[str, dict[str, set[str]]] = {}
+    for one in records:
+        if one.measurement is not None:
+            for fact, value in one.in_force.guest:
+                shown.setdefault(fact, {}).setdefault(one.trial.arm, set()).add(_AT_WORK.sub(r"\1", value))
+    said = set[str]()
+    for fact, (what, knobs) in _FACTS.items():
+        mine = shown.get(fact, {})
+        have = [(arm, ", ".join(sorted(mine[arm.name]))) for arm in study.arms if arm.name in mine]
+        # another scheduler holds another number of requests
+        if (fact == "nr_requests" and "scheduler" in said) or not _unasked(have, knobs):
+            continue
+        said.add(fact)
+        told = ", ".join(f"{arm.name}: {value}" for arm, value in have)
+        knob = f"guest.{fact}"
+        remedy = f"; {knob} in each arm makes them alike" if knob in BY_ID and BY_ID[knob].place else ""
+        yield (
+            f"the arms differ in {what}, which none asks for: {told}. A difference between them may be that, and not "
+            f"what is compared{remedy}"
+        )
+
+
+def _unasked(have: Sequence[tuple[Arm, str]], knobs: Sequence[str]) -> bool:
+    return any(
+        one != other and _alike(first, second, knobs) for (first, one), (second, other) in combinations(have, 2)
+    )
+
+
+def _alike(first: Arm, second: Arm, knobs: Sequence[str]) -> bool:
+    """Whether two arms run in the same kind of guest, and ask for the same of these knobs."""
+    sides = [
+        (
+            arm.stack.rig, arm.stack.domain, arm.stack.machine.system,
+            *(setting_of(arm.stack, BY_ID[one]) for one in knobs),
+        )
+        for arm in (first, second)
+    ]  # fmt: skip
+    return sides[0] == sides[1]
