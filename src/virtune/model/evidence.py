@@ -54,6 +54,10 @@ CREW = "crew.json"
 """The capture with the threads of a storage daemon before any image was opened, and which is its IOThread."""
 
 
+VM_JOBS = "vm-jobs.txt"
+"""The capture with what libvirt did with the VM or its disks meanwhile, a line each."""
+
+
 def of_guest(name: str, number: int) -> str:
     """Return the name of a guest's own capture: the first one's is the plain name, the second one's ends in `-2`."""
     stem, dot, ending = name.partition(".")

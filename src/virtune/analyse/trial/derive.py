@@ -30,6 +30,7 @@ from virtune.model.evidence import (
     EACH_OPERATION,
     FIO_OUTPUTS,
     IDLE,
+    VM_JOBS,
     Check,
     data_kept,
     of_guest,
@@ -38,7 +39,7 @@ from virtune.model.evidence import (
 from virtune.model.measurement import DeviceUse, FioResult, Measurement
 from virtune.model.remark import EMULATED, GATE_BY_ID, KVM_WITHOUT_HARDWARE, SIMULATED, Remark, Weight, remark_of
 from virtune.model.stack import Stack
-from virtune.model.text import format_share
+from virtune.model.text import format_share, printable
 from virtune.model.workload import BACKGROUND, Workload
 
 CACHED_READS = 0.5
@@ -142,6 +143,9 @@ def _of_rig(
         # rounded up, so that it never reads like the limit itself
         text = f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms"
         yield remark_of("start-skew", text=text)
+    if jobs := parts.get(VM_JOBS, b""):
+        told = ", ".join(printable(one) for one in text_of(jobs).splitlines())
+        yield remark_of("vm-job", text=f"while it ran, the VM had a job of its own: {told}")
     yield from _on_one_disk(parts)
     yield from _through_fuse(stack, workload, checks or ())
 

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,18 @@ class DomainAccess:
         if not found:
             raise PreconditionError(f"there is no domain {self.domain} any more at {self.virsh.uri}")
         return found[0]
+
+    def jobs(self, disks: Iterable[str]) -> Iterator[str]:
+        """Yield what libvirt does meanwhile with the domain or these disks of it: `backup`, `block copy of vda`."""
+        if job := _OPERATION.search(self.virsh.run("domjobinfo", self.uuid, ok=(0, 1))):
+            yield job[1].lower()
+        for disk in disks:
+            if job := _BLOCK_JOB.search(self.virsh.run("blockjob", self.uuid, disk, "--raw", ok=(0, 1))):
+                yield f"{job[1].lower()} of {disk}"
+
+
+_OPERATION = re.compile(r"^Operation: +(.*\S)", re.MULTILINE)
+_BLOCK_JOB = re.compile(r"^ *type=(.*\S)", re.MULTILINE)
 
 
 def find_way(uri: str, domain: str) -> DomainAccess:

@@ -70,11 +70,11 @@ from virtune.bench.verify import (
 )
 from virtune.dialects.libvirt.alter import foreign
 from virtune.dialects.libvirt.disk import driver_words, find_plugged, free_target, plug_xml
-from virtune.dialects.libvirt.domain import domain_element
+from virtune.dialects.libvirt.domain import domain_element, read_domain
 from virtune.dialects.text.xml import Element, read_document
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, PreconditionError, RigError, VirtuneError
-from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
+from virtune.model.evidence import UNDER_LOAD, VM_JOBS, Changeover, Check, InForce
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import LIMITS, GuestTarget, Stack, setting_of
 from virtune.probe.images import read_qcow2
@@ -246,7 +246,12 @@ class DomainBench(Loaded):
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         keep.capture("accelerator.txt", self.accelerator)
-        return run_loads([DomainLoad(self, jobs[0])], window, keep)
+        others = [one.target for one in read_domain(self.xml.encode()).disks if one.target != self.disk]
+        begun = [*self.way.jobs(others)]
+        output = run_loads([DomainLoad(self, jobs[0])], window, keep)
+        if seen := dict.fromkeys((*begun, *self.way.jobs(others))):
+            keep.capture(VM_JOBS, "\n".join(seen))
+        return output
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         process, aio = self.process, self.stack.disk.aio

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What libvirt does to a VM's disks while they are measured in place is seen, and the trial does not count."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+from tests.libvirt.inside import Inside, inside
+from tests.libvirtd import Libvirtd
+
+pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("domains")]
+
+PULLED = """<domainbackup mode='pull'><server transport='unix' socket='{place}/backup.sock'/>
+<disks><disk name='vda' backup='yes' type='file'><scratch file='{place}/backup.qcow2'/></disk></disks></domainbackup>
+"""
+
+
+@pytest.fixture(scope="module")
+def booted(daemon: Libvirtd) -> Iterator[Inside]:
+    with inside(daemon, "guest1") as found:
+        yield found
+
+
+@contextlib.contextmanager
+def running(kind: str, guest: Inside, place: Path) -> Iterator[None]:
+    """A copy of the VM's disk at 64 KiB a second, or a backup that waits for who reads it."""
+    if kind == "backup":
+        (place / "backup.xml").write_text(PULLED.format(place=guest.daemon.home))
+        guest.daemon.virsh("backup-begin", guest.name, str(place / "backup.xml"))
+        end: tuple[str, ...] = ("domjobabort", guest.name)
+    else:
+        copy = str(guest.daemon.home / "copy.raw")
+        guest.daemon.virsh("blockcopy", guest.name, "vda", copy, "--transient-job", "--bytes", "--bandwidth", "65536")
+        end = ("blockjob", guest.name, "vda", "--abort")
+    try:
+        yield
+    finally:
+        guest.daemon.virsh(*end)
+
+
+@pytest.mark.parametrize(("kind", "said"), [("block copy", "block copy of vda"), ("backup", "backup")])
+def test_a_job_of_the_vm_is_seen_and_its_trial_does_not_count(
+    kind: str, said: str, user: User, booted: Inside, tmp_path: Path
+) -> None:
+    booted.revive()
+    words = (
+        "compare",
+        "measure",
+        "--rig",
+        "libvirt:guest1",
+        "--connect",
+        booted.daemon.uri,
+        "--rounds",
+        "1",
+        "--json",
+    )
+    load = ("--workload", "rw=randread,bs=4k,rate_iops=200", "--seconds", "0.5", "--ramp", "0.1", "-q")
+    with running(kind, booted, tmp_path):
+        found = user.run(*words, *load).json()
+    for trial in found["arms"][0]["rounds"]:
+        (remark,) = (one for one in trial["measurement"]["remarks"] if one["id"] == "vm-job")
+        assert remark["weight"] == "invalid"
+        assert remark["text"].startswith(f"while it ran, the VM had a job of its own: {said}")
