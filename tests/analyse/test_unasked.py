@@ -34,7 +34,7 @@ def test_a_scheduler_that_came_with_the_queues_is_said_once_with_its_remedy() ->
     few, many = {"scheduler": DEADLINE, "nr_requests": "256"}, {"scheduler": NONE, "nr_requests": "128"}
     (text,) = said({"one:device.num_queues=1": few, "two:device.num_queues=2": many})
     assert text.startswith(
-        "the arms differ in the guest's I/O scheduler, which none asks for: one: mq-deadline, two: none."
+        "the arms differ in the guest's I/O scheduler, which none asks for: mq-deadline in one; none in two."
     )
     assert text.endswith("guest.scheduler in each arm makes them alike")
 
@@ -70,9 +70,15 @@ def test_another_kernel_is_said_whatever_is_asked_for_and_guests_of_other_kinds_
     old, new = {"kernel": "6.1"}, {"kernel": "6.12"}
     (text,) = said({"one:": old, "two:device.bus=ahci": new})
     assert text == (
-        "the arms differ in the guest's kernel, which none asks for: one: 6.1, two: 6.12. A difference between them"
-        " may be that, and not what is compared"
+        "the arms differ in the guest's kernel, which none asks for: 6.1 in one; 6.12 in two. A difference between"
+        " them may be that, and not what is compared"
     )
     assert said({"one:": old, "two:rig=libvirt:web": new}) == []
     assert said({"one:": old, "two:guest.system=bare": new}) == []
     assert said({"one:": {}, "two:rig=metal": {}}) == []
+
+
+def test_of_many_arms_a_few_are_named() -> None:
+    arms = {f"a{number}:disk.throttle_iops={number}": {"kernel": "6.1"} for number in range(1, 9)}
+    (text,) = said({**arms, "last:": {"kernel": "6.12"}})
+    assert "6.1 in a1, a2, a3 and 5 more; 6.12 in last." in text

@@ -63,8 +63,8 @@ def test_the_scheduler_that_comes_with_the_queues_is_said_of_the_comparison(user
     words = ("--vary", "device.num_queues=1,2", "--set", "guest.system=linux", "--rounds", "1", "--json", *SHORT[:-1])
     found = user.run("compare", *words, timeout=170).json()
     (said,) = (text for text in found["patterns"] if "which none asks for" in text)
-    assert "num_queues=1: mq-deadline, num_queues=2: none" in said
-    assert "which none asks for: num_queues=1: mq-deadline" in " ".join(user.run("show", "last").stdout.split())
+    assert "mq-deadline in num_queues=1; none in num_queues=2" in said
+    assert "which none asks for: mq-deadline in num_queues=1" in " ".join(user.run("show", "last").stdout.split())
 
 
 def require_layers(user: User, trial: dict[str, Any], layers: list[dict[str, Any]]) -> None:

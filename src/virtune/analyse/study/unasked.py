@@ -56,13 +56,25 @@ def unasked_of(study: Study, records: Iterable[TrialRecord]) -> Iterator[str]:
         if (fact == "nr_requests" and "scheduler" in said) or not _unasked(have, knobs):
             continue
         said.add(fact)
-        told = ", ".join(f"{arm.name}: {value}" for arm, value in have)
+        arms: dict[str, list[str]] = {}
+        for arm, value in have:
+            arms.setdefault(value, []).append(arm.name)
+        told = "; ".join(f"{value} in {_few(names)}" for value, names in arms.items())
         knob = f"guest.{fact}"
         remedy = f"; {knob} in each arm makes them alike" if knob in BY_ID and BY_ID[knob].place else ""
         yield (
             f"the arms differ in {what}, which none asks for: {told}. A difference between them may be that, and not "
             f"what is compared{remedy}"
         )
+
+
+_NAMED = 3
+"""So many arms are named of each value: a search has dozens."""
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _unasked(have: Sequence[tuple[Arm, str]], knobs: Sequence[str]) -> bool:
