@@ -20,6 +20,7 @@ from virtune.flows.reports.report import svgs
 from virtune.model.evidence import StudyRecord
 from virtune.model.fleet import FleetHost, TaskState
 from virtune.report.charts.fleet import history_charts
+from virtune.report.pages.fleet import host_history_lines
 from virtune.store.store import Store
 
 pytestmark = pytest.mark.xdist_group("fleet history")  # what is made for the module is made once
@@ -136,6 +137,20 @@ def test_the_picture_shows_the_change_and_what_the_reference_moved_apart(fleet: 
     page = tmp_path / "weeks.html"
     assert run(["fleet", "history", "--from", str(fleet), "--reference", "a", "--html", str(page)]) == 0
     assert "kernel.release: 6.1 before, 6.8 after" in page.read_text()
+
+
+def test_a_host_with_too_few_studies_is_said_to_be_one_and_not_called_unchanged(fleet: Path) -> None:
+    found = fleet_history(FleetFolder(fleet), reference="a")
+    few = [
+        replace(one, levels=one.levels[-5:], expected=one.expected[-5:], judged=False) if one.host == "c" else one
+        for one in found.hosts
+    ]
+    (chart,) = history_charts(replace(found, hosts=tuple(few)))
+    assert chart.title == "randread-4k: 1 of 1 host changed"
+    assert "Too few studies to say of c, which have no band." in chart.reading
+    assert not any("low" in row for row in chart.spec["data"]["values"] if row["host"] == "c")
+    (line,) = host_history_lines(next(one for one in few if one.host == "c"))
+    assert line.startswith("c (randread-4k): too few studies to say; 5 studies")
 
 
 def test_without_a_reference_all_hosts_of_one_storage_change(fleet: Path, capfd: Capture) -> None:

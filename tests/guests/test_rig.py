@@ -83,14 +83,13 @@ def test_what_the_guest_writes_is_on_the_image_and_cache_modes_are_seen(rig: Gue
     assert own.read_bytes() != bytes(SPAN)
 
 
-@pytest.mark.long(always="truth/test_bare.py has a throttle of a guest's disk in each run")
 def test_the_kernel_of_a_guest_runs_its_disk_as_asked_and_then_again_as_it_likes(
     rig: GuestSession, image: Path
 ) -> None:
     with rig.up(GUEST, ground(image)) as bench:
         usual = bench.seen["scheduler"], bench.seen["nr_requests"]
     asked = Kernel(
-        scheduler="mq-deadline", nr_requests=32, rq_affinity="2", nomerges="2", read_ahead_kb=512, max_sectors_kb=64
+        scheduler="mq-deadline", nr_requests=32, rq_affinity="2", nomerges="2", max_sectors_kb=64, read_ahead_kb=64
     )
     with rig.up(replace(GUEST, kernel=asked), ground(image)) as bench:
         seen = found(bench.in_force.checks)
@@ -114,6 +113,7 @@ def test_a_scheduler_that_is_a_module_is_put_into_the_guest(
         assert f"[{scheduler}]" not in bench.seen["scheduler"]
 
 
+@pytest.mark.long(always="truth/test_bare.py has a throttle of a guest's disk in each run")
 def test_a_limit_is_kept(rig: GuestSession, image: Path) -> None:
     with rig.up(replace(GUEST, disk=Disk(throttle_iops=25)), ground(image)) as bench:
         before = bench.vm.operations()

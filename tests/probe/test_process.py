@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually
 
-from virtune.probe.process import Process, Rings, Thread
+from virtune.probe.process import RING_FILES, Process, Rings, Thread, shown_of_ring
 
 AT = 0x1000
 URING, CONTEXT = ("io_uring", 3), ("native", AT)
@@ -100,6 +100,27 @@ def test_threads_have_a_name_a_time_and_cpus(shown: Path) -> None:
 def test_our_own_process_has_no_ring_and_a_program() -> None:
     assert Process(os.getpid()).rings() == Rings()
     assert Process(os.getpid()).program() == Path("/proc/self/exe").readlink()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("UserFiles:\t0\nUserBufs:\t0\n", True),
+        ("UserFiles:\t2\n    0: <none>\n    1: /dev/sdb\nUserBufs:\t0\n", True),
+        ("UserFiles:\t2\nUserBufs:\t0\n", False),  # Linux 6.1, of a ring in use
+        ("pos:\t0\nflags:\t02\n", False),  # Linux 6.18, of a ring in use
+    ],
+)
+def test_the_files_of_a_ring_are_only_known_where_the_kernel_lists_them(
+    text: str, shown: bool, shown_at: Path
+) -> None:
+    shown_at.write_text(text)
+    assert bool(RING_FILES.search(shown_of_ring(shown_at, RING_FILES, until=0.0))) is shown
+
+
+@pytest.fixture
+def shown_at(tmp_path: Path) -> Path:
+    return tmp_path / "fdinfo"
 
 
 @pytest.mark.real

@@ -217,7 +217,8 @@ def begins_with(knob: Knob) -> str:
     value = setting_of(Stack(), knob)
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "QEMU's own" if value is None else str(value)
+    own = {"kernel": "the guest kernel's own", "load_depth": "the workload's own"}.get(knob.place[0], "QEMU's own")
+    return own if value is None else str(value)
 
 
 def keys_of(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 import numpy as np
 
 from virtune.analyse.fleet import drift_between
-from virtune.analyse.stats.changes import steps
+from virtune.analyse.stats.changes import SIDE_MIN, steps
 from virtune.model.fleet import HostEstimate, HostHistory, HostSummary, LevelChange, TurnedFact
 from virtune.model.study import Study
 
@@ -53,7 +53,13 @@ def histories(
         expected = tuple(level.value - one for level, one in zip(levels, rest, strict=True))
         found.append(
             HostHistory(
-                host=host, workload=workload, levels=tuple(levels), expected=expected, spread=spread, changes=changes
+                host=host,
+                workload=workload,
+                levels=tuple(levels),
+                expected=expected,
+                spread=spread,
+                changes=changes,
+                judged=len(levels) >= 2 * SIDE_MIN,
             )
         )
     return tuple(found)

@@ -293,8 +293,8 @@ class HereLoad(Load):
         process, over = Process(self.child.pid), self.child.poll() is not None
         # a load with few requests may end before the first check, or be looked at only before it began
         unlooked, self._looked = over and (self.job.workload.counted or not self._looked), True
-        held, rings = opened(process, Path(self.bench.target.path)), process.rings()
-        engine = "io_uring" if rings.count(IO_URING) else "libaio" if rings.count(NATIVE) else None
+        held, rings = opened(process, Path(self.bench.target.path)), process.ring_kinds()
+        engine = "io_uring" if IO_URING in rings else "libaio" if NATIVE in rings else None
         seen = {
             "io_uring": f"{self._name} holds an io_uring",
             "libaio": f"{self._name} maps a kernel AIO context",

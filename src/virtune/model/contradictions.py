@@ -259,7 +259,8 @@ def _passed_contradictions(stack: stacks.Stack) -> Iterator[str]:
         yield f"{address} is no PCI address: write 0000:01:00.0, or `target` for the drive of --target"
     for knob in TURNED:
         if knob.id not in OF_PASSED and stacks.setting_of(stack, knob) != stacks.setting_of(stacks.Stack(), knob):
-            yield f"the guest drives the disk {address} itself, so {knob.id} means nothing there"
+            why = "is not set" if knob.place[0] == "kernel" else "means nothing"
+            yield f"the guest drives the disk {address} itself, so {knob.id} {why} there"
     if not stack.machine.has_pci:
         yield "machine.type=microvm has no PCI, so no disk can be passed through to it"
 

@@ -327,7 +327,7 @@ class HostHistory:
     """The levels of one host under one workload over time, and where they changed.
 
     `expected` is the logarithm of each level if only its changes and the reference moved it, `spread` the standard
-    deviation of the logarithm around that.
+    deviation of the logarithm around that. `judged`: there are studies enough for a change to be seen.
     """
 
     host: str
@@ -336,6 +336,7 @@ class HostHistory:
     expected: tuple[float, ...]
     spread: float
     changes: tuple[LevelChange, ...]
+    judged: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -296,12 +296,14 @@ class Kernel:
     nr_requests: int | None = None
     rq_affinity: Literal["0", "1", "2"] | None = None
     nomerges: Literal["0", "1", "2"] | None = None
-    read_ahead_kb: int | None = None
     max_sectors_kb: int | None = None
+    read_ahead_kb: int | None = None
 
     @property
     def asked(self) -> dict[str, str]:
-        """What is to be written, by file: the scheduler first, since another one resets the number of requests."""
+        """What is to be written, by file, in this order: another scheduler resets the number of requests, and
+        max_sectors_kb may raise read_ahead_kb.
+        """
         found = ((one.name, getattr(self, one.name)) for one in fields(self))
         return {name: str(value) for name, value in found if value is not None}
 

@@ -24,7 +24,7 @@ from virtune.model.facts import Claim, ClaimKind, Unknown
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, node_number, sysfs_of
 from virtune.probe.holders import locks_on, loops, mapped_files, processes_with
-from virtune.probe.process import RING_FILES, shown_of_ring
+from virtune.probe.process import RING_FILES, RING_SECONDS, shown_of_ring
 from virtune.probe.tree import mounts
 
 _DONT_SYNC = 0x4000
@@ -135,8 +135,8 @@ def claims(
     return tuple(found)
 
 
-HIDDEN = ""
-"""In place of a device's number: what a process was given is shown under a name that leads nowhere, or not at all."""
+HIDDEN, UNSHOWN = "", "?"
+"""In place of a device's number: what a process was given is shown under a name that leads nowhere; or not at all."""
 
 _HIDDEN_SECONDS, _LOOK_SECONDS = 0.5, 0.02
 """An io_uring is made before its descriptor is anybody's, and outlives its process for some 20 ms."""
@@ -145,7 +145,7 @@ _HIDDEN_SECONDS, _LOOK_SECONDS = 0.5, 0.02
 def open_devices() -> dict[str, list[str]]:
     """Return which processes have which device open, by `node_at`: a VM on a raw device does not hold it."""
     until = time.monotonic() + _HIDDEN_SECONDS
-    while HIDDEN in (found := _open_now()) and time.monotonic() < until:
+    while not {HIDDEN, UNSHOWN}.isdisjoint(found := _open_now()) and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
     return found
 
@@ -300,9 +300,13 @@ def _open_by(family: dict[str, str], opened: Mapping[str, Sequence[str]]) -> Ite
     for number, name in family.items():
         for process in opened.get(number, ()):
             yield _claim(ClaimKind.OPEN, name, f"{name} is open in {process}")
-    for process in opened.get(HIDDEN, ()):
-        text = f"{process} has given an io_uring a file that cannot be looked at, and that may be it"
-        yield _claim(ClaimKind.UNSEEN, next(iter(family.values()), ""), text)
+    hidden = (
+        (HIDDEN, "has given an io_uring a file that cannot be looked at, and that may be it"),
+        (UNSHOWN, "has an io_uring whose files the kernel does not show, and one of them may be it"),
+    )
+    for kind, words in hidden:
+        for process in opened.get(kind, ()):
+            yield _claim(ClaimKind.UNSEEN, next(iter(family.values()), ""), f"{process} {words}")
 
 
 def _open_nodes(entry: str) -> set[str]:
@@ -312,6 +316,7 @@ def _open_nodes(entry: str) -> set[str]:
     process = Path(f"/proc/{entry}")
     found: set[str | None] = set()
     rings = mapped_rings = 0
+    until = time.monotonic() + RING_SECONDS
     # a node lies on a devtmpfs or tmpfs, whose number the kernel makes up, and so does a ring
     for mapped in mapped_files(process, major=b"0+"):
         with contextlib.suppress(OSError):
@@ -325,7 +330,7 @@ def _open_nodes(entry: str) -> set[str]:
                 found.add(node_at(path) if name.startswith("/") else None)
                 if name == _RING:
                     rings += 1
-                    found |= _registered(process, path.name)
+                    found |= _registered(process, path.name, until)
         if mapped_rings and not rings:
             found.add(HIDDEN)
     return {number for number in found if number is not None}
@@ -335,15 +340,16 @@ _RING = "anon_inode:[io_uring]"
 _SLOT = re.compile(rb" *[0-9]+: (.+)")
 
 
-def _registered(process: Path, ring: str) -> set[str | None]:
+def _registered(process: Path, ring: str, until: float) -> set[str | None]:
     """Return the devices among the files that an io_uring has been given, by the names that the kernel has for them:
-    each may be closed everywhere else. Before Linux 6.11 it shows the last part of the name alone. HIDDEN where the
-    kernel does not show them.
+    each may be closed everywhere else. Before Linux 6.11 it shows the last part of the name alone. UNSHOWN where the
+    kernel does not show them: of a ring in use it may show their number alone, or nothing.
     """
     found: set[str | None] = set()
-    _, there, slots = shown_of_ring(process / "fdinfo" / ring).partition(RING_FILES)
-    if not there:
-        return {HIDDEN}
+    text = shown_of_ring(process / "fdinfo" / ring, RING_FILES, until=until)
+    if not RING_FILES.search(text):
+        return {UNSHOWN}
+    _, _, slots = text.partition(b"UserFiles:")
     for line in slots.splitlines()[1:]:
         if (slot := _SLOT.fullmatch(line)) is None:
             break

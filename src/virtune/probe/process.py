@@ -5,8 +5,8 @@ not read it" are different answers.
 A process that is gone holds nothing; one of another user, or a kernel that shows less, gives the answer `hidden`.
 
 * io_uring: a descriptor `anon_inode:[io_uring]`. The tail of its completion queue (`CqTail` in fdinfo, Linux 5.19)
-  counts all requests that it ever completed. A newer kernel (seen with 6.18) shows nothing of a ring that is in use
-  at that instant, which is most of the time under load, so it is read until it is shown.
+  counts all requests that it ever completed. A kernel shows some of it, or nothing (seen with 6.18), while the ring
+  is in use, which is most of the time under load, so it is read until it is shown.
 * native (Linux AIO): a mapping `/[aio]`, which is the completion ring of a context. Its tail moves with each
   completion; it wraps around, so it only shows whether it moved.
 """
@@ -30,11 +30,14 @@ IO_URING, NATIVE = "io_uring", "native"
 
 _LINK_OF_RING = "anon_inode:[io_uring]"
 
-_RING_SECONDS, _RING_WAIT_SECONDS = 0.25, 0.0002
+RING_SECONDS, _RING_WAIT_SECONDS = 0.25, 0.0002
 """How long a ring in use is read again, and how soon: a program that lost its CPU inside it holds it that long."""
 
-RING_FILES = b"UserFiles:"
-"""The line of a ring that every kernel shows which shows any."""
+_OF_A_RING = re.compile(rb"^UserFiles:", re.MULTILINE)
+"""The line that every kernel has which shows anything of a ring."""
+
+RING_FILES = re.compile(rb"^UserFiles:\s*(?:0$|[0-9]+\n *[0-9]+: )", re.MULTILINE)
+"""A ring's files as they are when it was not in use: none, or their number and the first of them."""
 
 _AIO_RING = struct.Struct("=6I")
 """`struct aio_ring` of the kernel: id, number of entries, head, tail, magic, features; in the host's byte order."""
@@ -175,6 +178,11 @@ class Process:
         places |= {(NATIVE, address): place for address, place in self._tails_of(addresses or [])}
         return Rings(places=places, hidden=frozenset(hidden))
 
+    def ring_kinds(self) -> set[str]:
+        """Return the kinds of rings that it is seen to have."""
+        found = {IO_URING} if _LINK_OF_RING in (self.descriptors() or {}).values() else set()
+        return found | ({NATIVE} if self._contexts() else set())
+
     def threads(self) -> Iterator[Thread]:
         """Yield its threads; none when it is gone."""
         with contextlib.suppress(OSError):
@@ -258,12 +266,13 @@ class Process:
             yield address, tail
 
 
-def shown_of_ring(fdinfo: Path) -> bytes:
-    """Return what the kernel shows of an io_uring, read again while that is nothing because it is in use; without
-    `RING_FILES` where it stayed in use, or the kernel shows nothing of rings. Raises OSError when it is gone.
+def shown_of_ring(fdinfo: Path, wanted: re.Pattern[bytes] = _OF_A_RING, *, until: float | None = None) -> bytes:
+    """Return what the kernel shows of an io_uring, read again while that lacks the wanted part, as it may while the
+    ring is in use; without it where that goes on (`until`, monotonic), or the kernel never shows it. Raises OSError
+    when it is gone.
     """
-    deadline = time.monotonic() + _RING_SECONDS
-    while RING_FILES not in (text := fdinfo.read_bytes()) and time.monotonic() < deadline:
+    deadline = time.monotonic() + RING_SECONDS if until is None else until
+    while not wanted.search(text := fdinfo.read_bytes()) and time.monotonic() < deadline:
         time.sleep(_RING_WAIT_SECONDS)
     return text
 

@@ -7,14 +7,15 @@ bus whose driver the usual kernel lacks another kernel. A difference between suc
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
 
 from virtune.model.evidence import TrialRecord
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import setting_of
 from virtune.model.study import Arm, Study
 
-_OF_THE_BUS = ("device.bus", "storage.vfio_pci")
+_OF_THE_BUS = ("device.bus", "storage.vfio_pci", "machine.type", "machine.emulator")
+"""What brings defaults of its own, which are then what is compared."""
+
 _FACTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kernel": ("the guest's kernel", ()),
     "scheduler": ("the guest's I/O scheduler", ("guest.scheduler",)),
@@ -51,9 +52,9 @@ def unasked_of(study: Study, records: Iterable[TrialRecord]) -> Iterator[str]:
     said = set[str]()
     for fact, (what, knobs) in _FACTS.items():
         mine = shown.get(fact, {})
-        have = [(arm, ", ".join(sorted(mine[arm.name]))) for arm in study.arms if arm.name in mine]
+        have = _unasked([(arm, ", ".join(sorted(mine[arm.name]))) for arm in study.arms if arm.name in mine], knobs)
         # another scheduler holds another number of requests
-        if (fact == "nr_requests" and "scheduler" in said) or not _unasked(have, knobs):
+        if not have or (fact == "nr_requests" and "scheduler" in said):
             continue
         said.add(fact)
         arms: dict[str, list[str]] = {}
@@ -61,7 +62,8 @@ def unasked_of(study: Study, records: Iterable[TrialRecord]) -> Iterator[str]:
             arms.setdefault(value, []).append(arm.name)
         told = "; ".join(f"{value} in {_few(names)}" for value, names in arms.items())
         knob = f"guest.{fact}"
-        remedy = f"; {knob} in each arm makes them alike" if knob in BY_ID and BY_ID[knob].place else ""
+        settable = knob in BY_ID and BY_ID[knob].place and not any(arm.stack.device.vfio_pci for arm, _ in have)
+        remedy = f"; {knob} in each arm makes them alike" if settable else ""
         yield (
             f"the arms differ in {what}, which none asks for: {told}. A difference between them may be that, and not "
             f"what is compared{remedy}"
@@ -77,10 +79,13 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _unasked(have: Sequence[tuple[Arm, str]], knobs: Sequence[str]) -> bool:
-    return any(
-        one != other and _alike(first, second, knobs) for (first, one), (second, other) in combinations(have, 2)
-    )
+def _unasked(have: Sequence[tuple[Arm, str]], knobs: Sequence[str]) -> list[tuple[Arm, str]]:
+    """Return those that have something else than another one that asks for the same."""
+    return [
+        (arm, value)
+        for arm, value in have
+        if any(value != other and _alike(arm, second, knobs) for second, other in have)
+    ]
 
 
 def _alike(first: Arm, second: Arm, knobs: Sequence[str]) -> bool:

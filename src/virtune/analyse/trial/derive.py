@@ -143,11 +143,19 @@ def _of_rig(
         # rounded up, so that it never reads like the limit itself
         text = f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms"
         yield remark_of("start-skew", text=text)
-    if jobs := parts.get(VM_JOBS, b""):
-        told = ", ".join(printable(one) for one in text_of(jobs).splitlines())
-        yield remark_of("vm-job", text=f"while it ran, the VM had a job of its own: {told}")
+    yield from _of_jobs(parts)
     yield from _on_one_disk(parts)
     yield from _through_fuse(stack, workload, checks or ())
+
+
+def _of_jobs(parts: Mapping[str, bytes]) -> Iterator[Remark]:
+    """A job that stood still, as a backup that nobody reads, took nothing from the load."""
+    with _readable(VM_JOBS):
+        jobs = dict[str, bool](json.loads(parts.get(VM_JOBS, b"{}")))
+    for moved, how in ((True, "did"), (False, "had open, though it did not go on,")):
+        if told := ", ".join(printable(name) for name in jobs if jobs[name] is moved):
+            text = f"while it was measured libvirt {how} this with the VM: {told}"
+            yield remark_of("vm-job", text=text, weight=Weight.INVALID if moved else Weight.WARNING)
 
 
 def _said(result: FioResult, workload: Workload, *, ours: bool) -> tuple[Remark, ...]:

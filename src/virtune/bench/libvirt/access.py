@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from virtune.bench.guest.agent import (
 from virtune.bounded import opened
 from virtune.dialects.libvirt.disk import alias_of, find_plugged
 from virtune.dialects.libvirt.domain import has_agent, read_domain
-from virtune.model.errors import PreconditionError, ReadError, RigError
+from virtune.model.errors import PreconditionError, ReadError, RigError, VirtuneError
 from virtune.model.stack import Stack, thread_number
 from virtune.probe.process import Process, process_of_domain
 from virtune.probe.programs import read_engines
@@ -95,17 +95,28 @@ class DomainAccess:
             raise PreconditionError(f"there is no domain {self.domain} any more at {self.virsh.uri}")
         return found[0]
 
-    def jobs(self, disks: Iterable[str]) -> Iterator[str]:
-        """Yield what libvirt does meanwhile with the domain or these disks of it: `backup`, `block copy of vda`."""
-        if job := _OPERATION.search(self.virsh.run("domjobinfo", self.uuid, ok=(0, 1))):
-            yield job[1].lower()
-        for disk in disks:
-            if job := _BLOCK_JOB.search(self.virsh.run("blockjob", self.uuid, disk, "--raw", ok=(0, 1))):
-                yield f"{job[1].lower()} of {disk}"
+    def jobs(self, disks: Sequence[str]) -> dict[str, str]:
+        """Return what libvirt does now with the domain or these disks of it (`backup`, `block copy of vda`), each
+        with how far it is; nothing where it does not tell.
+        """
+        mark = f"virtune-{secrets.token_hex(16)}"
+        disks = [disk for disk in disks if _TARGET.fullmatch(disk)]
+        asked = [f"domjobinfo {self.uuid}", *(f"blockjob {self.uuid} {disk} --raw" for disk in disks)]
+        with contextlib.suppress(VirtuneError):
+            _, *answers = self.virsh.run("; ".join(f"echo {mark}; {one}" for one in asked), ok=(0, 1)).split(mark)
+            found = [(_JOB.search(answer), _PROGRESS.findall(answer)) for answer in answers]
+            names = ["", *(f" of {disk}" for disk in disks)]
+            return {
+                f"{job[1].lower()}{name}": " ".join(progress)
+                for (job, progress), name in zip(found, names, strict=False)
+                if job is not None
+            }
+        return {}
 
 
-_OPERATION = re.compile(r"^Operation: +(.*\S)", re.MULTILINE)
-_BLOCK_JOB = re.compile(r"^ *type=(.*\S)", re.MULTILINE)
+_TARGET = re.compile(r"[A-Za-z0-9]+", re.ASCII)
+_JOB = re.compile(r"^(?:Operation: +| *type=)(.*\S)", re.MULTILINE)
+_PROGRESS = re.compile(r"^(?:\w+ processed: +| *cur=)(.*\S)", re.MULTILINE)
 
 
 def find_way(uri: str, domain: str) -> DomainAccess:

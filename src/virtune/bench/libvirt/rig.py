@@ -247,11 +247,13 @@ class DomainBench(Loaded):
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         keep.capture("accelerator.txt", self.accelerator)
         others = [one.target for one in read_domain(self.xml.encode()).disks if one.target != self.disk]
-        begun = [*self.way.jobs(others)]
-        output = run_loads([DomainLoad(self, jobs[0])], window, keep)
-        if seen := dict.fromkeys((*begun, *self.way.jobs(others))):
-            keep.capture(VM_JOBS, "\n".join(seen))
-        return output
+        before = self.way.jobs(others)
+        try:
+            return run_loads([DomainLoad(self, jobs[0])], window, keep)
+        finally:
+            if found := before | (after := self.way.jobs(others)):
+                moved = {name: before.get(name) != after.get(name) for name in found}
+                keep.capture(VM_JOBS, json.dumps(moved) + "\n")
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         process, aio = self.process, self.stack.disk.aio

@@ -258,7 +258,9 @@ class GuestSession(MachineSession[GuestBench]):
 
 
 def _besides(stack: Stack) -> frozenset[str]:
-    return BESIDES & {stack.disk.filesystem, SCHEDULERS.get(stack.kernel.scheduler or "", "")}
+    """Return the further modules that a stack needs: of schedulers all, as arms that differ in them share a guest."""
+    schedulers = SCHEDULERS.values() if stack.kernel.scheduler in SCHEDULERS else ()
+    return BESIDES & {stack.disk.filesystem, *schedulers}
 
 
 class BareSession(MachineSession[BareBench]):

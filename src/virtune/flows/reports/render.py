@@ -101,9 +101,10 @@ def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple
 
 def _udev_rule(stack: Stack) -> str:
     bus = stack.device.bus
-    named = {"virtio-blk": "vd[a-z]", "nvme": "nvme[0-9]n[0-9]"}.get(bus, "sd[a-z]")
+    named = {"virtio-blk": "vd*[!0-9]", "nvme": "nvme*n*"}.get(bus, "sd*[!0-9]")
     settings = "".join(f', ATTR{{queue/{name}}}="{value}"' for name, value in stack.kernel.asked.items())
-    return f'ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="{named}"{settings}' if settings else ""
+    disks = f'SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", KERNEL=="{named}"'
+    return f'ACTION=="add|change", {disks}{settings}' if settings else ""
 
 
 def _inside(xml: DiskXml) -> str:

@@ -26,7 +26,7 @@ from virtune.model.verdict import Verdict
 from virtune.report.charts.chart import SHAPES, Chart, file_name, filled, scales_of
 from virtune.report.charts.forest import FOREST, LABEL, forest_row, forest_spec
 from virtune.report.pages.evidence import DRIFT_TOLD
-from virtune.report.pages.fleet import TOO_FEW_HOSTS, rule_rows, verdict_words
+from virtune.report.pages.fleet import TOO_FEW_HOSTS, names, rule_rows, verdict_words
 from virtune.report.render.forest import axis_of
 from virtune.report.words import TENFOLD, change_words, count_text, difference_text, limits_text
 
@@ -367,7 +367,8 @@ def history_charts(found: FleetHistory) -> Iterator[Chart]:
 
 def _history_chart(hosts: Sequence[HostHistory], found: FleetHistory, workload: str) -> Chart:
     drawn = sorted(hosts, key=lambda one: (one.host != found.reference, not one.changes))[:HISTORIES_SHOWN]
-    others = [one for one in hosts if one.host != found.reference]
+    judged = [one for one in hosts if one.judged]
+    others = [one for one in judged if one.host != found.reference] or judged
     changed = sum(bool(one.changes) for one in others)
     metric = BY_ID[found.study.metric].label
     reading = (
@@ -376,15 +377,17 @@ def _history_chart(hosts: Sequence[HostHistory], found: FleetHistory, workload: 
     )
     if found.reference:
         reading += f" What {found.reference} did moves the bands of the others, and is no change of theirs."
+    if unjudged := [one.host for one in hosts if not one.judged]:
+        reading += f" Too few studies to say of {names(unjudged)}, which have no band."
     if len(hosts) > len(drawn):
         reading += f" {count_text(len(hosts) - len(drawn), 'more host')} in the table only."
-    names = {one.host: f"{one.host} (reference)" if one.host == found.reference else one.host for one in drawn}
-    rows = [{"host": names[one.host], **row} for one in drawn for row in _levels(one)]
+    titles = {one.host: f"{one.host} (reference)" if one.host == found.reference else one.host for one in drawn}
+    rows = [{"host": titles[one.host], **row} for one in drawn for row in _levels(one)]
     return Chart(
         name=file_name("history", workload),
         title=f"{workload}: {changed} of {count_text(len(others), 'host')} changed",
         reading=reading,
-        spec=filled("history", rows=rows, hosts=[*names.values()]),
+        spec=filled("history", rows=rows, hosts=[*titles.values()]),
         columns=("host", "begun (UTC)", metric, "change"),
         rows=tuple(
             (one.host, f"{level.begun:%Y-%m-%d %H:%M}", f"{math.exp(level.value):,.0f}", _at(one, level))
@@ -405,6 +408,7 @@ def _levels(one: HostHistory) -> Iterator[dict[str, Any]]:
         part += bool(change)
         yield {
             "begun": level.begun.isoformat(), "value": math.exp(level.value), "part": part,
-            "expected": math.exp(expected), "low": math.exp(expected - band), "high": math.exp(expected + band),
+            **({"expected": math.exp(expected), "low": math.exp(expected - band), "high": math.exp(expected + band)}
+               if one.judged else {}),
             **({"change": change} if change else {}),
         }  # fmt: skip

@@ -632,7 +632,10 @@ def fleet_history_page(found: FleetHistory) -> ReportPage:
 
 def _history_line(one: HostHistory) -> VerdictLine:
     first, *more = fleet.host_history_lines(one)
-    return VerdictLine("; ".join([first, *(line.strip() for line in more)]), "undecided" if one.changes else "same")
+    return VerdictLine(
+        "; ".join([first, *(line.strip() for line in more)]),
+        "same" if one.judged and not one.changes else "undecided",
+    )
 
 
 def _effect_line(effect: FleetEffect, baseline: str) -> VerdictLine:

@@ -351,6 +351,7 @@ def host_history_lines(one: fleet.HostHistory) -> Iterator[str]:
     weeks = (one.levels[-1].begun - one.levels[0].begun).total_seconds() / _WEEK_SECONDS
     own = change_words(math.exp(one.spread)).removeprefix("+")
     count = count_text(len(one.changes), "change") if one.changes else "no change beyond its own variation"
+    count = count if one.judged else "too few studies to say"
     studies = f"{len(one.levels)} studies in {weeks:.1f} weeks"
     yield printable(f"{one.host} ({one.workload}): {count}; {studies}, which vary by {own}")
     for change in one.changes:
