@@ -4,6 +4,7 @@ what a change of a disk takes (a restart, say) and risks, judged by its value an
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from virtune.advise import device, durability, engine, placement
 from virtune.advise.device import scsi_model
@@ -139,14 +140,16 @@ def not_looked_at(subject: Subject, by_need: Mapping[Need, tuple[str, ...]]) -> 
     """Return which rules could not look at a domain, or not at all of it, and what they lack."""
     needs = _UNKNOWN if subject.disks else _WITHOUT_DISKS
     return tuple(
-        NotLookedAt(unknown=_named(need, subject.domain), rules=by_need[need])
+        _lacking(need, subject.domain.machine if need is Need.MACHINE else None, by_need[need])
         for need, unknown in needs.items()
         if by_need[need] and unknown(subject)
     )
 
 
-def _named(need: Need, domain: Domain) -> str:
-    return f"{need.value} ({(domain.machine or 'not written')[:_TYPE_MAX]})" if need is Need.MACHINE else need.value
+@lru_cache(maxsize=1024)  # the same few of ten thousand files
+def _lacking(need: Need, machine: str | None, some: tuple[str, ...]) -> NotLookedAt:
+    which = f" ({(machine or 'not written')[:_TYPE_MAX]})" if need is Need.MACHINE else ""
+    return NotLookedAt(unknown=f"{need.value}{which}", rules=some)
 
 
 def _files(subject: Subject) -> Iterator[DomainDisk]:

@@ -5,6 +5,7 @@ which io_uring is broken, and those whose defaults a machine type keeps), and th
 `try` helps, on the storage of this disk, and in its own guest if possible.
 """
 
+import copyreg
 import inspect
 import json
 import pkgutil
@@ -12,6 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ from virtune.model.contradictions import contradictions
 from virtune.model.domain import DomainDisk, SettingChange, disk_of
 from virtune.model.finding import Check, Confidence, Need, Rule, Seen, Severity, Subject, Version
 from virtune.model.knob import Change, Risk
-from virtune.model.stack import Stack
+from virtune.model.stack import Disk, Stack
 
 Asked = TypeVar("Asked", Check, Callable[[Subject, DomainDisk], Iterator[Seen]])
 
@@ -64,6 +66,14 @@ def rule(identity: str) -> Callable[[Asked], Asked]:
         return check
 
     return register
+
+
+def rule_of(identity: str) -> Rule:
+    """Return the rule of an id."""
+    return RULES[identity]
+
+
+copyreg.pickle(Rule, lambda one: (rule_of, (one.id,)))  # a finding of another process is of a rule that is here too
 
 
 def _of_each_disk(check: Callable[..., Iterator[Seen]]) -> Check:
@@ -121,6 +131,7 @@ _DISTRIBUTIONS: dict[str, Version] = {
 """The version of QEMU whose defaults a distribution's own machine type has."""
 
 
+@lru_cache(maxsize=256)
 def version_of_machine(machine: str | None, qemu: Version | None = None) -> Version | None:
     """Return the version of QEMU whose defaults a machine type has (`pc-q35-7.2`, `pc-q35-rhel8.1.0`).
 
@@ -169,7 +180,7 @@ def measuring(
     """
     stack = disk_of(disk)
     # requests to a LUN go to the device as SCSI commands: no cache mode and no engine of QEMU's is theirs
-    if stack is None or disk.device == "lun" or contradictions(Stack(disk=replace(stack, detect_zeroes="off"))):
+    if stack is None or disk.device == "lun" or not _starts(stack):
         return None
     if subject.like:
         if disk.rate_limits:
@@ -189,6 +200,12 @@ def measuring(
         arms += ["--arm", f"{name}:{','.join(f'{key}={value}' for key, value in said.items())}"]
     arms += ["--workload", load] if load else []
     return f"{shlex.join(words)} {_where(disk, load)} {shlex.join(arms)}"
+
+
+@lru_cache(maxsize=256)  # the disks of a fleet are few kinds
+def _starts(disk: Disk) -> bool:
+    """Whether QEMU starts with a disk."""
+    return not contradictions(Stack(disk=replace(disk, detect_zeroes="off")))
 
 
 def _beside_it(subject: Subject, disk: DomainDisk, then: Mapping[str, str], *, rig: str, load: str) -> str:

@@ -112,7 +112,7 @@ def _left_behind(disk: Element, bus: str) -> Iterator[tuple[str, str]]:
 
 
 def _nth(document: Document, number: int, path: str) -> Element:
-    disk = next(islice(domain_element(document).all("devices/disk"), number, None))
+    disk = domain_element(document).all("devices/disk")[number]
     found = disk.find(path) if path else disk
     assert found is not None  # noqa: S101 - the caller saw it
     return found
@@ -215,7 +215,7 @@ def alter(text: bytes, turn: SettingChange) -> bytes:
         return _tuned(document, turn) if turn.knob in TUNED else _listed(document, domain, turn, number)
     if turn.knob in OF_A_CONTROLLER or (turn.knob in OF_EITHER and number):
         return _of_a_controller(document, _controller(domain, turn, kind, number), turn)
-    disks = {target_of(disk): disk for disk in reversed(list(domain.all("devices/disk")))}
+    disks = {target_of(disk): disk for disk in reversed(domain.all("devices/disk"))}
     if not turn.at or turn.at not in disks:
         raise no_disk(turn, map(target_of, domain.all("devices/disk")))
     return _of_a_disk(document, disks[turn.at], turn)

@@ -42,6 +42,7 @@ _SOURCE_NAMES: Mapping[str, str] = {
 _SCALE = {"b": 1, "bytes": 1, "KB": 10**3, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 1024**2, "MiB": 1024**2,
           "GB": 10**9, "G": 1024**3, "GiB": 1024**3, "TB": 10**12, "T": 1024**4, "TiB": 1024**4}  # fmt: skip
 _LIMIT_WORDS = ("_sec", "_sec_max", "_sec_max_length")
+_NO_DRIVER = Element("driver", {}, 0, 0, b"")
 _GUEST_PREFIXES = {"hd": "ide", "sd": "scsi", "vd": "virtio", "xvd": "xen", "fd": "fdc"}
 AGENT_PORT = "org.qemu.guest_agent.0"
 """The port on which QEMU's guest agent listens."""
@@ -78,7 +79,7 @@ def domain_in(document: Document) -> Domain:
         pins=tuple(_pins(root)),
         guest_agent=any(one.get("name") == AGENT_PORT for one in root.all("devices/channel/target")),
         kvm_hidden=root.value("features/kvm/hidden", "state") == "on",
-        host_devices=len(list(root.all("devices/hostdev"))),
+        host_devices=len(root.all("devices/hostdev")),
         io_weight=_number(weight.text, weight, "weight") if weight is not None else None,
         disks=tuple(_disk(one, groups) for one in root.all("devices/disk")),
         controllers=tuple(_controller(one) for one in root.all("devices/controller")),
@@ -147,7 +148,7 @@ def _pins(root: Element) -> Iterator[tuple[str, str]]:
 
 def _written(root: Element, devices: Element | None) -> Iterator[str]:
     """The elements that a libvirt before some version does not know and drops in silence."""
-    if next(root.all("iothreadids/iothread/poll"), None) is not None:
+    if root.all("iothreadids/iothread/poll"):
         yield "iothreadids/iothread/poll"
     for disk in devices.children if devices is not None else ():
         if disk.tag == "disk":
@@ -160,7 +161,7 @@ def _written(root: Element, devices: Element | None) -> Iterator[str]:
 
 def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> DomainDisk:
     target, name = disk.child("target"), target_of(disk)
-    driver = disk.child("driver") or Element("driver", {}, disk.start, disk.line, disk.source, disk)
+    driver = disk.child("driver") or _NO_DRIVER
     filters = [one.get("group") or "" for one in disk.all("throttlefilters/throttlefilter")]
     size, group = driver.find("metadata_cache/max_size"), disk.find("iotune/group_name")
     return DomainDisk(
@@ -214,7 +215,7 @@ def _source(disk: Element) -> DiskSource:
 
 
 def _mapping(driver: Element) -> tuple[int, ...]:
-    found = (_attribute(one, "id") for one in driver.all("iothreads/iothread"))
+    found = (_attribute(one, "id") for one in driver.all("iothreads/iothread")) if driver.children else ()
     return tuple(one for one in found if one is not None)
 
 
@@ -249,12 +250,15 @@ def _backing(disk: Element) -> int | None:
 
 
 def _controller(one: Element) -> Controller:
-    driver = one.child("driver") or Element("driver", {}, one.start, one.line, one.source, one)
+    driver = one.child("driver")
+    kind, index, model = one.get("type") or "", _attribute(one, "index") or 0, one.get("model")
+    if driver is None:  # as most of a machine's dozen have none
+        return Controller(kind=kind, index=index, line=one.line, model=model)
     return Controller(
-        kind=one.get("type") or "",
-        index=_attribute(one, "index") or 0,
+        kind=kind,
+        index=index,
         line=one.line,
-        model=one.get("model"),
+        model=model,
         queues=_attribute(driver, "queues"),
         iothread=_attribute(driver, "iothread"),
         mapping=_mapping(driver),
@@ -348,7 +352,7 @@ def boot_disks(text: bytes) -> frozenset[str]:
 def plugged_counts(text: bytes) -> dict[str, int]:
     """Return how many network interfaces and host devices a domain has, which may be plugged in while it runs."""
     domain = _domain(text)
-    return {tag: len(list(domain.all(f"devices/{tag}"))) for tag in ("interface", "hostdev")}
+    return {tag: len(domain.all(f"devices/{tag}")) for tag in ("interface", "hostdev")}
 
 
 def disk_text(text: bytes, target: str) -> str:

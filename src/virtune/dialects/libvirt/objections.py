@@ -179,7 +179,7 @@ def _thread(number: str, name: str, threads: set[str]) -> Iterator[tuple[str, st
 
 
 def _mapping(driver: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
-    listed = list(driver.all("iothreads/iothread"))
+    listed = driver.all("iothreads/iothread")
     numbers = [one.get("id") or "" for one in listed]
     for number in numbers:
         yield from _thread(number, name, threads)
@@ -188,7 +188,7 @@ def _mapping(driver: Element, name: str, threads: set[str]) -> Iterator[tuple[st
     said = [one.get("id") or "" for thread in listed for one in thread.all("queue")]
     if not said:
         return
-    if any(next(one.all("queue"), None) is None for one in listed):
+    if any(one.child("queue") is None for one in listed):
         yield f"{name} says the queues of some IOThreads only: it is all or none", ""
     queues = driver.get("queues") or ""
     wanted = [str(one) for one in range(int(queues))] if queues.isdecimal() and int(queues) < 1024 else []
