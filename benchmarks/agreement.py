@@ -28,7 +28,8 @@ from statistics import fmean, median, quantiles
 
 from virtune.analyse.layers.path import depth_of, layers_of
 from virtune.analyse.trial.counters import Timed, boundaries_of
-from virtune.analyse.trial.derive import derive, used_by
+from virtune.analyse.trial.derive import derive
+from virtune.analyse.trial.usage import used_by
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import RINGS
 from virtune.model.live import DEVIATION

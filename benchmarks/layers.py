@@ -30,8 +30,7 @@ from statistics import fmean, stdev
 from scipy.stats import t as student
 
 from virtune.analyse.trial.counters import read_counters
-from virtune.analyse.trial.derive import used_by
-from virtune.analyse.trial.usage import use
+from virtune.analyse.trial.usage import use, used_by
 from virtune.fio.workloads import parse_workload
 from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.run.preconditions import Leave

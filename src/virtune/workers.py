@@ -4,6 +4,7 @@ workers of a Dask cluster.
 """
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import re
@@ -45,7 +46,8 @@ def divided(
     # not forked: what this process holds open, and its threads, are no business of theirs
     context = multiprocessing.get_context("spawn")
     count = min(processes, len(tasks))
-    with ProcessPoolExecutor(max_workers=count, mp_context=context, initializer=_begin) as pool:
+    words = (gc.get_threshold(),)
+    with ProcessPoolExecutor(max_workers=count, mp_context=context, initializer=_begin, initargs=words) as pool:
         try:
             yield from pool.map(work, tasks)
         except BrokenProcessPool:
@@ -106,8 +108,9 @@ def dask_cluster(address: str) -> Iterator[tuple[Executor, int]]:
             ) from None
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the process that divides the work, and end when that one is gone."""
+def _begin(objects_before_collection: tuple[int, int, int]) -> None:
+    """Leave Ctrl-C to the process that divides the work, end with it, and look for garbage as seldom as it."""
+    gc.set_threshold(*objects_before_collection)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
 

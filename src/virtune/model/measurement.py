@@ -144,6 +144,17 @@ class Stream:
     clat: Annotated[Latency | None, "Completion latency: from there until the I/O was seen to be done."] = None
     lat: Annotated[Latency | None, "Total latency: both together."] = None
 
+    @property
+    def completions(self) -> float:
+        """Completions a second, from the number of latencies counted.
+
+        fio's own figure leaves out the I/Os that were in flight when the ramp ended, although it counts their bytes
+        and latencies: at depth 32 and 200 IOPS that is 8 % over 2 s. Where no latencies were counted, fio's figure is
+        used.
+        """
+        counted = next((kind.count for kind in (self.lat, self.clat) if kind is not None and kind.count), None)
+        return counted / self.seconds if counted and self.seconds else self.iops
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:

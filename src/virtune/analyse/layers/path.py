@@ -19,9 +19,8 @@ from statistics import fmean, median
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.stats.student import mean_and_radius
 from virtune.analyse.trial.counters import Timed, device_of
-from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
-from virtune.analyse.trial.usage import thread_costs, use
+from virtune.analyse.trial.usage import thread_costs, use, used_by
 from virtune.model.bottleneck import (
     CONTROL_GROUP,
     Bottleneck,

@@ -9,11 +9,9 @@ All are means over the same window, from counters read at its begin and end.
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, ParamSpec, TypeVar
-
-from pydantic import Field, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from virtune.model.counters import (
     Counters,
@@ -31,6 +29,9 @@ from virtune.model.live import DiskCurve, HostQueue
 from virtune.model.metric import Boundary
 from virtune.model.stack import Stack
 
+if TYPE_CHECKING:
+    from virtune.analyse.trial.sampled import SampledLine, SampledProcess, SampledThread
+
 SCHEMA = "virtune/counters/1"
 _SECTOR_BYTES = 512
 """/proc/diskstats always counts sectors of 512 bytes, whatever the device's sector size."""
@@ -38,59 +39,17 @@ _SECTOR_BYTES = 512
 _MILLI = 1000
 """hwmon gives temperatures in thousandths of a degree Celsius."""
 
-_Natural = Annotated[int, Field(ge=0, strict=True)]
-_Real = Annotated[float, Field(allow_inf_nan=False)]
-_Thread = tuple[str, _Natural, _Natural, _Natural | None, _Natural | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Header:
-    schema: str
-    ticks_per_second: Annotated[int, Field(gt=0)]
-    io_limits: list[str] = field(default_factory=list)
-    drive_limits: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Process:
-    stat: str
-    io: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    t: _Natural
-    wall: _Real
-    mark: str = ""
-    stat: str = ""
-    diskstats: list[str] = field(default_factory=list)
-    threads: dict[str, dict[str, _Thread]] = field(default_factory=dict)
-    switches: dict[str, dict[str, tuple[_Natural, _Natural]]] = field(default_factory=dict)
-    processes: dict[str, dict[str, _Process]] = field(default_factory=dict)
-    pressure: dict[str, str] = field(default_factory=dict)
-    residency: dict[str, tuple[_Natural, _Natural | None]] = field(default_factory=dict)
-    vmstat: list[str] = field(default_factory=list)
-    loadavg: str = ""
-    throttle: dict[str, str] = field(default_factory=dict)
-    groups: dict[str, dict[str, str]] = field(default_factory=dict)
-    clock_source: str = ""
-    heat: dict[str, str] = field(default_factory=dict)
-    frequency: dict[str, str] = field(default_factory=dict)
-    drives: dict[str, str] = field(default_factory=dict)
-
-
-_read_header = TypeAdapter(_Header).validate_json
-_read_line = TypeAdapter(_Line).validate_json
-
 
 def read_counters(content: bytes) -> Counters:
     """Read a sampler's capture. Raises StoreError with one sentence when it is damaged or cut off."""
+    from virtune.analyse.trial.sampled import read_header  # pydantic, for which a stored study alone does not wait
+
     first, *rest = content.split(b"\n")
     if not rest or rest[-1]:
         raise StoreError("the counters are cut off: their last line has no end")
     try:
-        header = _read_header(first)
-    except (ValidationError, ValueError):
+        header = read_header(first)
+    except ValueError:
         raise StoreError("the counters are damaged: line 1 does not say what they hold") from None
     if header.schema != SCHEMA:
         raise StoreError(f"the counters are of the kind {header.schema[:60]!r}, not {SCHEMA!r}")
@@ -102,17 +61,18 @@ def read_counters(content: bytes) -> Counters:
 
 
 def _sample(line: bytes, number: int, ticks: int) -> Sample:
+    from virtune.analyse.trial.sampled import DamagedLineError, read_line
+
     try:
-        return _build(_read_line(line), ticks)
-    except ValidationError as error:
-        place = error.errors()[0]["loc"][:1]
-        what = f"`{place[0]}` is not what it should be" if place else "it is no sample"
+        return _build(read_line(line), ticks)
+    except DamagedLineError as damage:
+        what = str(damage)
     except (ValueError, IndexError, OverflowError):
         what = "a counter in it is no number"
     raise StoreError(f"the counters are damaged: line {number}: {what}")
 
 
-def _build(line: _Line, ticks: int) -> Sample:
+def _build(line: "SampledLine", ticks: int) -> Sample:
     swaps = _pairs(line.vmstat)
     return Sample(
         t_ns=line.t,
@@ -189,7 +149,7 @@ def device_count(text: str) -> tuple[str, DeviceCount]:
     )
 
 
-def _thread(seen: _Thread, switches: tuple[int | None, int | None], ticks: int) -> ThreadCount:
+def _thread(seen: "SampledThread", switches: tuple[int | None, int | None], ticks: int) -> ThreadCount:
     comm, user, system, run_ns, wait_ns = seen
     return ThreadCount(
         comm=comm, user_seconds=user / ticks, system_seconds=system / ticks, run_ns=run_ns, wait_ns=wait_ns,
@@ -197,7 +157,7 @@ def _thread(seen: _Thread, switches: tuple[int | None, int | None], ticks: int) 
     )  # fmt: skip
 
 
-def _process(texts: _Process, ticks: int) -> ProcessCount:
+def _process(texts: "SampledProcess", ticks: int) -> ProcessCount:
     # the program's name may hold spaces and parentheses, so fields are counted from the last one
     fields = texts.stat.rpartition(")")[2].split()
     io = _pairs(texts.io.splitlines())

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
-from virtune.analyse.trial.counters import boundaries_of, boundary_values, read_counters
+from virtune.analyse.trial.counters import boundaries_of, boundary_values
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.gates import (
     RESIDENT_BYTES,
@@ -20,10 +20,10 @@ from virtune.analyse.trial.gates import (
 )
 from virtune.analyse.trial.measure import disk_values, meant_of, measurement_of, unlike_disks
 from virtune.analyse.trial.rejection import read_profile
-from virtune.analyse.trial.usage import cost_values, period_remarks, use
+from virtune.analyse.trial.usage import cost_values, period_remarks, used_by
 from virtune.fio.results import read_result, text_of
 from virtune.model.counters import DiskUse, Use
-from virtune.model.errors import LoadError, ReadError, StoreError
+from virtune.model.errors import LoadError, ReadError
 from virtune.model.evidence import (
     BARRIER,
     DISKS,
@@ -44,9 +44,6 @@ from virtune.model.workload import BACKGROUND, Workload
 
 CACHED_READS = 0.5
 """Below this share of device reads to fio's reads, more than half of the reads never reached the device."""
-
-WINDOW_SECONDS = 0.25
-"""In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
 
 UNSERVED_READS = 0.5
 """Stalls of the host make the counters and fio's mean differ, but never by half."""
@@ -227,19 +224,6 @@ def _readable(capture: str) -> Iterator[None]:
         yield
     except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
         raise LoadError(f"the trial's {capture} cannot be read: it is damaged") from None
-
-
-def used_by(parts: Mapping[str, bytes], stack: Stack) -> Use | None:
-    """Return the host's resource use in the measured time; None without readable counters that cover it."""
-    role = "guest" if stack.kind.in_guest else "load"
-    try:
-        counters = read_counters(parts["counters.jsonl"])
-        used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
-    except (KeyError, StoreError):
-        return None
-    load = used.role(role)
-    saw_the_load = load is not None and load.cpu_seconds > 0
-    return used if saw_the_load and used.seconds >= WINDOW_SECONDS else None
 
 
 def _measured(result: FioResult, workload: Workload) -> FioResult:

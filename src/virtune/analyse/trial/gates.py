@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from virtune.analyse.trial.measure import completions
 from virtune.fio.options import SYNCHRONOUS
 from virtune.model.counters import DiskUse, Use
 from virtune.model.measurement import FioResult, LoadResult, Stream
@@ -215,7 +214,7 @@ def shortfall(load: LoadResult) -> float | None:
 
 def done_of(load: LoadResult) -> float:
     """Return the operations a second of all directions."""
-    return math.fsum(completions(stream) for stream in load.streams)
+    return math.fsum(stream.completions for stream in load.streams)
 
 
 def rate_unmet(load: LoadResult) -> Iterator[Remark]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from virtune.analyse.trial.counters import WRAP_MS, if_readable
+from virtune.analyse.trial.counters import WRAP_MS, if_readable, read_counters
 from virtune.model.counters import (
     CacheUse,
     Counters,
@@ -39,6 +39,7 @@ from virtune.model.errors import StoreError
 from virtune.model.evidence import CREW, of_guest
 from virtune.model.metric import THREAD_ROLES, ThreadRole
 from virtune.model.remark import PERIODIC, PERIODIC_LEVEL, Remark
+from virtune.model.stack import Stack
 from virtune.model.text import format_ns, format_share
 
 if TYPE_CHECKING:
@@ -98,6 +99,23 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
         io_limits=counters.io_limits,
         gaps=tuple(gaps),
     )
+
+
+WINDOW_SECONDS = 0.25
+"""In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
+
+
+def used_by(parts: Mapping[str, bytes], stack: Stack) -> Use | None:
+    """Return the host's resource use in the measured time; None without readable counters that cover it."""
+    role = "guest" if stack.kind.in_guest else "load"
+    try:
+        counters = read_counters(parts["counters.jsonl"])
+        used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
+    except (KeyError, StoreError):
+        return None
+    load = used.role(role)
+    saw_the_load = load is not None and load.cpu_seconds > 0
+    return used if saw_the_load and used.seconds >= WINDOW_SECONDS else None
 
 
 def _cpu(first: CpuCount | None, last: CpuCount | None) -> CpuUse | None:

@@ -13,13 +13,11 @@ from virtune.analyse.study.summarise import summarise
 from virtune.fio.as_asked import another_trial
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, Listed, StudyRecord, TrialRecord
-from virtune.model.facts import Unknown
 from virtune.model.measurement import METHOD, Measurement
 from virtune.model.remark import ANOTHER_TRIAL, COPY, UNVERIFIED
 from virtune.model.result import Result
 from virtune.model.study import Checked, Study, StudyKind
 from virtune.plan.trials import NOTHING_SEEN, SeenCosts, TimedStudy, kind_of, seen_of
-from virtune.probe.cpu import cpu_facts
 
 if TYPE_CHECKING:
     from virtune.store.store import Store
@@ -177,6 +175,9 @@ def _past(store: "Store", study: Study, studies: Sequence[Study]) -> TimedStudy 
 
 def of_this_host(facts: str) -> bool:
     """Whether facts are of a host with this one's CPU."""
+    from virtune.model.facts import Unknown  # which no stored result needs
+    from virtune.probe.cpu import cpu_facts
+
     mine = cpu_facts().model
     try:
         theirs = json.loads(facts)["host"]["cpu"]["model"]
