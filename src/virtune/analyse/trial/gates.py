@@ -44,6 +44,9 @@ FEW_IOS = 1_000
 
 RATE_MET = 0.99
 
+WINDOW_SECONDS = 0.25
+"""In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
+
 EDGE_SECONDS = 0.01
 """I/Os due in the last 10 ms of a run may complete after it, without a growing queue."""
 

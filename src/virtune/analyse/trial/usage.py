@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from virtune.analyse.trial.counters import WRAP_MS, if_readable, read_counters
+from virtune.analyse.trial.gates import WINDOW_SECONDS
 from virtune.model.counters import (
     CacheUse,
     Counters,
@@ -99,10 +100,6 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
         io_limits=counters.io_limits,
         gaps=tuple(gaps),
     )
-
-
-WINDOW_SECONDS = 0.25
-"""In less than this the kernel's clock ticks of 10 ms are too coarse, and fio's own start weighs too much."""
 
 
 def used_by(parts: Mapping[str, bytes], stack: Stack) -> Use | None:
