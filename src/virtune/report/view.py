@@ -151,7 +151,10 @@ def _rows(result: Result, workload: Workload) -> Iterator[ViewRow]:
     study = result.study
     names = (study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline))
     summaries = {name: result.summary(name, workload.name) for name in names}
-    changes = _changes(result, workload)
+    changes = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
+    # a verdict's interval is wider, because all verdicts hold together, and a figure has only one interval
+    verdicts = (c for c in result.verdicts if (c.workload, c.baseline) == (workload.name, study.baseline))
+    changes |= {(c.candidate, c.metric): c for c in verdicts}
     bare = {arm.name for arm in study.arms if arm.stack.kind.own_guest and arm.stack.machine.is_bare}
     for metric in METRICS:
         values = {name: None if found is None else found.get(metric.id) for name, found in summaries.items()}
@@ -172,14 +175,3 @@ def _rows(result: Result, workload: Workload) -> Iterator[ViewRow]:
             judged=judged,
             cells=tuple(ViewCell(arm=name, value=value, change=told.get(name)) for name, value in values.items()),
         )
-
-
-def _changes(result: Result, workload: Workload) -> dict[tuple[str, str], Comparison]:
-    """Return the difference from the baseline by arm and metric; for a metric with verdicts that of the verdict.
-
-    A verdict's interval is wider, because all verdicts hold together, and a report shows only one interval per
-    figure.
-    """
-    found = {(c.candidate, c.metric): c for c in result.differences if c.workload == workload.name}
-    judged = (c for c in result.verdicts if (c.workload, c.baseline) == (workload.name, result.study.baseline))
-    return found | {(c.candidate, c.metric): c for c in judged}

@@ -160,7 +160,10 @@ def pareto(known: Tuning, record: StudyRecord) -> Chart | None:
     if len(rows) < 2:
         return None
     rows = [row | ends for row, ends in zip(rows, _intervals(known, rows), strict=True)]
-    front = _frontier(rows)
+    front: list[dict[str, Any]] = []
+    for row in sorted(rows, key=lambda one: (one["cost"], -one["iops"])):
+        if not front or row["iops"] > front[-1]["iops"]:
+            front.append(row)
     named = {row["arm"] for row in front}
     return Chart(
         name=file_name("pareto", workload),
@@ -192,14 +195,6 @@ def _intervals(known: Tuning, rows: list[dict[str, Any]]) -> Iterator[dict[str, 
             yield {}
         else:
             yield {f"{name}_low": base * ratio.low, f"{name}_high": base * ratio.high}
-
-
-def _frontier(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    front: list[dict[str, Any]] = []
-    for row in sorted(rows, key=lambda one: (one["cost"], -one["iops"])):
-        if not front or row["iops"] > front[-1]["iops"]:
-            front.append(row)
-    return front
 
 
 def _colour(names: list[str]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from virtune.model.fleet import (
     HostHistory,
     Unreached,
 )
+from virtune.model.live import Layers
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.result import Fitness, LoadSweep, Result
@@ -354,10 +355,17 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
     sections = dict(tune.sections(known, record.facts))
     charts = (chart for chart in (race(known, record), pareto(known, record)) if chart is not None)
     metric = BY_ID[study.metric]
+    raced = [
+        (
+            ForestRow(name=arm, verdict=_PLACED.get(state.partition(" (")[0], "undecided"), word=state, words=told),
+            ratio,
+        )
+        for arm, state, told, ratio in tune.runner_rows(known)[: tune.ROWS_MAX]
+    ]
     return ReportPage(
         title=f"{study.label} {study.id}",
         finding=VerdictLine(first, _MARKS[known.recommendation]),
-        forests=(forest_of(f"{metric.label} against the leader", _race_rows(known), study.margin),),
+        forests=(forest_of(f"{metric.label} against the leader", raced, study.margin),),
         limits=tuple(brief.of_slices(tune.warnings(known))),
         trust=f"{tune.trust(known)}; {host_words(study, record.facts)}",
         question=f"Which of {len(search.ranked)} configurations is best: {search.goal.words}?",
@@ -381,15 +389,6 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
 
 
 _PLACED = {"leads": "better", "out": "worse", "failed": "worse", "as good": "same", "no better": "same"}
-
-
-def _race_rows(known: Tuning) -> list[tuple[ForestRow, Interval | None]]:
-    rows = tune.runner_rows(known)[: tune.ROWS_MAX]
-    tones = [_PLACED.get(state.partition(" (")[0], "undecided") for _, state, _, _ in rows]
-    return [
-        (ForestRow(name=arm, verdict=tone, word=state, words=told), ratio)
-        for tone, (arm, state, told, ratio) in zip(tones, rows, strict=True)
-    ]
 
 
 def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportPage:
@@ -497,6 +496,10 @@ _CAUSE_MARKS = {Cause.UNDECIDED: "undecided", Cause.NOT_BOUND: "same", Cause.IDL
 
 def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
     disks = ", ".join(dict.fromkeys(one.disk for one in found))
+    loads: dict[str, dict[str, Layers]] = {one.workload: {} for one in found}
+    for one in found:  # disks under one load share a picture
+        loads[one.workload] |= {} if one.layers is None else {one.disk: one.layers}
+    charts = (times_of(layers, workload) for workload, layers in loads.items())
     return ReportPage(
         title=f"diagnosis of {count_text(len(found), 'disk')}: {disks}",
         question="What limits these disks under their load?",
@@ -505,7 +508,7 @@ def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
         unsettled="A diagnosis looks at a disk as it is, and verifies no settings.",
         warnings=tuple(warning for one in found for warning in _diagnosis_warnings(one)),
         notes=tuple(f"{one.disk}: {line}" for one in found for line in _notes(one)),
-        charts=tuple(_diagnosis_charts(found)),
+        charts=tuple(filter(None, charts)),
         tables=tuple(table for one in found for table in _diagnosis_tables(one)),
         again="\n".join(f"{diagnose.load_again(one)}  # {diagnose.load_known(one)}" for one in found if one.rate),
         unrepeated="A diagnosis changes nothing: look again with `virtune diagnose`.",
@@ -533,14 +536,6 @@ def _notes(one: Diagnosis) -> Iterator[str]:
         yield diagnose.worst_text(one.worst)
     if one.exits_per_io is not None:
         yield diagnose.exits_text(one.exits_per_io)
-
-
-def _diagnosis_charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
-    """Yield the pictures of each load: disks under one load share them."""
-    for workload in dict.fromkeys(one.workload for one in found):
-        layers = {one.disk: one.layers for one in found if one.workload == workload and one.layers is not None}
-        if (chart := times_of(layers, workload)) is not None:
-            yield chart
 
 
 def _diagnosis_tables(one: Diagnosis) -> Iterator[Table]:

@@ -98,7 +98,11 @@ def summary(audited: Sequence[Audited], unread: Sequence[Unread]) -> str:
     "Nothing found" is said of audited domains only.
     """
     counts = Counter(finding.rule.severity for one in audited for finding in one.findings)
-    said = [_severities(counts[severity], severity) for severity in _SEVERITIES if counts[severity]]
+    said = [
+        f"{counts[one]} to try" if one is Severity.TRY else count_text(counts[one], one.value)
+        for one in _SEVERITIES
+        if counts[one]
+    ]
     unknown = sum(bool(one.not_audited) for one in audited)
     found = f"{count_text(len(audited) - unknown, 'domain')} audited"
     found += f", {unknown:,} not audited" if unknown else ""
@@ -235,11 +239,6 @@ def _by_rule(audited: Sequence[Audited], width: int) -> Iterator[str]:
         yield from _wrapped(f"{', '.join(domains[:PLACES_SHOWN])}{more}", width)
     yield ""
     yield "One domain or file at a time is shown in full; `--brief` shows VMs by rules, `--json` has everything."
-
-
-def _severities(count: int, severity: Severity) -> str:
-    """Count findings: `1 error`, `3 warnings`, `2 to try`."""
-    return f"{count} to try" if severity is Severity.TRY else count_text(count, severity.value)
 
 
 def domains_page(

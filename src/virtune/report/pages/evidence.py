@@ -72,7 +72,12 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     """Yield the lines on the evidence behind one workload's verdicts."""
     found = [one for one in result.verdicts if one.workload == workload.name]
     if found and workload == result.study.compared[0]:
-        yield meaning_of_verdicts(result.study)
+        share = result.study.margin
+        margin = format_share(share, 0 if share * 100 == round(share * 100) else 1)
+        yield (
+            "better, worse: the whole interval is on that side of 0; same: it lies within the margin of"
+            f" {margin} (--margin); undecided: neither"
+        )
     if decided := [one for one in found if one.verdict is not Verdict.UNDECIDED]:
         right = "all verdicts together are right" if len(found) > 1 else "this verdict is right"
         few = [one.starts for one in result.basis if one.workload == workload.name and 0 < one.starts < STARTS_TOLD]
@@ -95,14 +100,6 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
         yield checked_text(result.study)
         yield from what_deciding_takes(result, basis)
-
-
-def meaning_of_verdicts(study: Study) -> str:
-    margin = format_share(study.margin, 0 if study.margin * 100 == round(study.margin * 100) else 1)
-    return (
-        "better, worse: the whole interval is on that side of 0; same: it lies within the margin of"
-        f" {margin} (--margin); undecided: neither"
-    )
 
 
 def _noise(basis: Basis, study: Study, used: Sequence[int]) -> str:
@@ -223,26 +220,17 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
         few = "too few rounds count: a longer --budget, or a quieter host, decides"
         yield few if reasons == {Reason.TOO_FEW} else "more rounds will not decide the rest at this noise"
     elif basis.seconds_left > NOISY_SECONDS:
+        host = " (is it the host? `virtune host check`)"
+        if (check := result.study.checked) is not None:  # it has a load of its own, and may call the host fit
+            host = f" (`virtune host check` {check.study} tells of its own load, and not of this one)"
         vary = f"differences of {basis.workload} vary by {share_text(basis.noise)} from round to round"
-        yield f"{vary}: deciding the rest would take more than an hour{_of_the_host(result.study)}"
+        yield f"{vary}: deciding the rest would take more than an hour{host}"
     else:  # its error is spent, so a longer plan needs a new study
         whole = value_text(Takes.TIME, math.ceil(basis.seconds_left + (result.elapsed_seconds or 0.0)))
-        place = _in_place_of(result.study)
-        yield f"run again with --budget {whole}{place}: 90 % likely to decide the rest"
-
-
-def _in_place_of(study: Study) -> str:
-    """Say which option of the command would bound its rounds beside a budget."""
-    typed = {one.name: one.value for one in study.options if one.source is Provenance.FLAG}
-    found = "--quick" if typed.get("quick") == "yes" else "--rounds" if "rounds" in typed else ""
-    return f", not {found}" if found else ""
-
-
-def _of_the_host(study: Study) -> str:
-    """Say what tells whether the host is the cause: a check has a load of its own, and may call it fit."""
-    if study.checked is None:
-        return " (is it the host? `virtune host check`)"
-    return f" (`virtune host check` {study.checked.study} tells of its own load, and not of this one)"
+        # which option of the command would bound its rounds beside a budget
+        typed = {one.name: one.value for one in result.study.options if one.source is Provenance.FLAG}
+        bound = "--quick" if typed.get("quick") == "yes" else "--rounds" if "rounds" in typed else ""
+        yield f"run again with --budget {whole}{bound and ', not '}{bound}: 90 % likely to decide the rest"
 
 
 def loaded_by(result: Result) -> Iterator[str]:

@@ -52,7 +52,12 @@ def arms_table(known: Tuning, most: int | None = None) -> RenderableType:
     """
     runners = _sorted(known)
     shown = runners[: most or ROWS_MAX]
-    reach = _reach(shown)
+    ends: list[float] = []
+    for runner in shown:
+        if (ratio := _ratio(runner)) is not None:  # of what is out the interval no longer matters
+            told = runner.place is not Place.ELIMINATED and ratio.high <= ratio.low * HOPELESS
+            ends += (ratio.low, ratio.high) if told else (ratio.estimate,)
+    reach = reach_of(ends)
     rows = [(_PLACES[runner.place][2], runner.arm, _row(known, runner, reach)) for runner in shown]
     rows += [
         ("red", arm, (Text(_value(known, arm)), Text(""), Text(""), Text(_broken(after), style="red")))
@@ -103,20 +108,6 @@ def _sorted(known: Tuning) -> list[Runner]:
         return _PLACES[runner.place][0], 0.0 if runner.against_leader is None else runner.against_leader.mean
 
     return sorted(known.standing.runners, key=key)
-
-
-def _reach(runners: Sequence[Runner]) -> float:
-    """Return the range of the axis to each side of the leader.
-
-    It includes the intervals of the remaining arms, and the estimates of the eliminated ones, whose intervals no
-    longer matter.
-    """
-    ends: list[float] = []
-    for runner in runners:
-        if (ratio := _ratio(runner)) is not None:
-            told = runner.place is not Place.ELIMINATED and ratio.high <= ratio.low * HOPELESS
-            ends += (ratio.low, ratio.high) if told else (ratio.estimate,)
-    return reach_of(ends)
 
 
 def standing_rows(known: Tuning) -> list[tuple[str, str, str, str]]:
