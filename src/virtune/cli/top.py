@@ -6,9 +6,9 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,11 +16,9 @@ from virtune.cli.common.options import SecondsType, json_option
 from virtune.model.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
-    from virtune.flows.live.top import Recorder, Recording, Watch
     from virtune.model.bottleneck import TopFrame
     from virtune.model.live import LiveSample
     from virtune.model.result import Neighbour
-    from virtune.tui.app import TopApp
 
 INTERVAL_MIN = 0.2
 """The kernel counts CPU time in steps of 10 ms; with shorter intervals a share is mostly rounding."""
@@ -45,19 +43,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End --csv or --record after N intervals.")
 @click.option("--record", type=_FILE, metavar="FILE", help="Write every sample to this new file, as JSON lines.")
 @click.option("--replay", type=_FILE, metavar="FILE", help="Show what was recorded, instead of what runs.")
-def top(
-    *,
-    uri: str | None,
-    sockets: tuple[Path, ...],
-    interval: float,
-    once: bool,
-    by: str,
-    as_json: bool,
-    as_csv: bool,
-    count: int | None,
-    record: Path | None,
-    replay: Path | None,
-) -> None:
+def top(*, uri: str | None, sockets: tuple[Path, ...], replay: Path | None, **asked: Any) -> None:
     """Watch the disks of the VMs that run on this host.
 
     All are found: libvirt's, Proxmox VE's, and each QEMU whose monitor has a socket, which its owner can use too.
@@ -74,69 +60,49 @@ def top(
       virtune top --record night.jsonl --interval 10s
       virtune top --replay night.jsonl --csv
     """  # noqa: D301 - click wants the escape itself
-    _require_sense(interval=interval, once=once, by=by, as_json=as_json, as_csv=as_csv, count=count, record=record)
+    _require_sense(asked)
     if replay is not None:
-        if record is not None or uri is not None or sockets:
+        if asked["record"] is not None or uri is not None or sockets:
             raise UsageError("--replay shows a recording, so it takes no --record, --connect and --qmp")
-        _replay(replay, once=once, by=by, as_json=as_json, as_csv=as_csv, interval=interval)
+        _replay(replay, asked)
         return
+    from virtune.flows.live.top import Recorder, samples, watching
+
+    interval, record, count = asked["interval"], asked["record"], asked["count"]
     with contextlib.ExitStack() as ends:
-        watch, recorder = _opened(ends, uri, sockets, record)
-        taken = _taken(watch, recorder, interval)
-        if once:
-            _print_once(taken, by=by, as_json=as_json)
-        elif as_csv:
+        watch = ends.enter_context(watching(uri, sockets))
+        if record is not None:
+            watch.recorder = ends.enter_context(Recorder(record, watch.header))
+        taken = samples(watch, interval_seconds=interval, wait=time.sleep, now=time.monotonic)
+        if asked["once"]:
+            _print_once(taken, asked)
+        elif asked["as_csv"]:
             _print_csv(itertools.islice(_frames(taken), count))
-        elif not _on_terminal() and recorder is None:
+        elif not _on_terminal() and record is None:
             raise _no_screen("`--once` prints one interval, `--csv` one after another")
         elif _on_terminal() and count is None:
-            _watch_live(watch, recorder, interval)
+            _screen(watch.sample, samples=[], interval=interval)
         else:
-            _record(taken, record, count)
+            click.echo(f"recording to {record}{', until Ctrl-C' if count is None else ''}", err=True)
+            for _ in itertools.islice(taken, None if count is None else count + 1):
+                pass
         watch.require_all()
 
 
-def _record(taken: "Iterator[LiveSample]", path: Path | None, count: int | None) -> None:
-    """Take samples without showing them."""
-    click.echo(f"recording to {path}{', until Ctrl-C' if count is None else ''}", err=True)
-    for _ in itertools.islice(taken, None if count is None else count + 1):
-        pass
-
-
-def _require_sense(
-    *, interval: float, once: bool, by: str, as_json: bool, as_csv: bool, count: int | None, record: Path | None
-) -> None:
+def _require_sense(asked: Mapping[str, Any]) -> None:
     """Raise UsageError where options do not go together."""
-    if not interval >= INTERVAL_MIN:
+    once, as_csv, count = asked["once"], asked["as_csv"], asked["count"]
+    if not asked["interval"] >= INTERVAL_MIN:
         raise UsageError(f"--interval is at least {INTERVAL_MIN:g}s", hint="the kernel counts in steps of 10 ms")
-    if as_json and not once:
+    if asked["as_json"] and not once:
         raise UsageError("--json needs --once", hint="`virtune top --once --json`")
-    if by == "device" and (as_json or not once):
+    if asked["by"] == "device" and (asked["as_json"] or not once):
         hint = "`virtune top --once --by device`; the screen has devices behind the key 4, --json in `host.devices`"
         raise UsageError("--by device is for the text of --once", hint=hint)
-    if count is not None and not as_csv and record is None:
+    if count is not None and not as_csv and asked["record"] is None:
         raise UsageError("--count needs --csv or --record", hint="`virtune top --csv --count 10`")
     if once and (as_csv or count is not None):
         raise UsageError("--once is one interval, so it takes no --csv and --count")
-
-
-def _opened(
-    ends: contextlib.ExitStack, uri: str | None, sockets: tuple[Path, ...], record: Path | None
-) -> "tuple[Watch, Recorder | None]":
-    from virtune.flows.live.top import Recorder, watching
-
-    watch = ends.enter_context(watching(uri, sockets))
-    return watch, None if record is None else ends.enter_context(Recorder(record, watch.header))
-
-
-def _taken(watch: "Watch", recorder: "Recorder | None", interval: float) -> "Iterator[LiveSample]":
-    """Yield samples without end, each of them recorded."""
-    from virtune.flows.live.top import samples
-
-    for sample in samples(watch, interval_seconds=interval, wait=time.sleep, now=time.monotonic):
-        if recorder is not None:
-            recorder.add(sample)
-        yield sample
 
 
 def _frames(taken: "Iterable[LiveSample]") -> "Iterator[TopFrame]":
@@ -145,30 +111,13 @@ def _frames(taken: "Iterable[LiveSample]") -> "Iterator[TopFrame]":
     return (found for before, after in itertools.pairwise(taken) if (found := frame(before, after)) is not None)
 
 
-def _watch_live(watch: "Watch", recorder: "Recorder | None", interval: float) -> None:
-    """Show the screen until it is left."""
+def _screen(take: "Callable[[], LiveSample] | None", **session: Any) -> None:
+    """Show the screen until it is left: of what `take` samples, or of a recording."""
     from virtune.tui.app import TopApp
     from virtune.tui.session import TopSession
 
-    def take() -> "LiveSample":
-        sample = watch.sample()
-        if recorder is not None:
-            recorder.add(sample)
-        return sample
-
-    _run(TopApp(TopSession(samples=[], interval=interval, plain=_plain()), take))
-
-
-def _show_recorded(samples: "Recording", interval: float) -> None:
-    """Show a recording on the screen, at its first interval."""
-    from virtune.tui.app import TopApp
-    from virtune.tui.session import TopSession
-
-    session = TopSession(samples=samples, position=1, replay=True, paused=True, interval=interval, plain=_plain())
-    _run(TopApp(session))
-
-
-def _run(app: "TopApp") -> None:
+    ascii_alone = "utf" not in (sys.stdout.encoding or "").lower()
+    app = TopApp(TopSession(plain=ascii_alone, **session), take)
     try:
         app.run()
     finally:
@@ -184,32 +133,26 @@ def _no_screen(hint: str) -> UsageError:
     return UsageError("the screen needs a terminal, on stdin, stdout and stderr", hint=hint)
 
 
-def _plain() -> bool:
-    """Whether the terminal has no more than ASCII."""
-    return "utf" not in (sys.stdout.encoding or "").lower()
-
-
-def _replay(path: Path, *, once: bool, by: str, as_json: bool, as_csv: bool, interval: float) -> None:
+def _replay(path: Path, asked: Mapping[str, Any]) -> None:
     from virtune.flows.live.top import Recording
 
     with Recording(path) as samples:
         if len(samples) < 2:
             raise PreconditionError(f"{path} has {len(samples)} samples, and two are the fewest that tell")
-        if as_csv:
+        if asked["as_csv"]:
             _print_csv(_frames(samples))
-            return
-        if once:
+        elif asked["once"]:
             last = next(_frames(samples[-2:]), None)
             if last is None:
                 raise PreconditionError(f"no time passes between the last two samples of {path}")
-            _print(last, by=by, as_json=as_json)
-            return
-        if not _on_terminal():
+            _print(last, asked)
+        elif not _on_terminal():
             raise _no_screen("`--once` prints the last interval, `--csv` all of them")
-        _show_recorded(samples, interval)
+        else:
+            _screen(None, samples=samples, position=1, replay=True, paused=True, interval=asked["interval"])
 
 
-def _print_once(taken: "Iterator[LiveSample]", *, by: str, as_json: bool) -> None:
+def _print_once(taken: "Iterator[LiveSample]", asked: Mapping[str, Any]) -> None:
     """Print the first interval, by device with the processes that move most meanwhile."""
     from virtune.probe.neighbours import look, neighbours
 
@@ -220,14 +163,13 @@ def _print_once(taken: "Iterator[LiveSample]", *, by: str, as_json: bool) -> Non
             ours.update(vm.pid for vm in sample.vms if vm.pid is not None)
             yield sample
 
-    before = look() if by == "device" else None
+    before = look() if asked["by"] == "device" else None
     found = next(_frames(noted()))
-    others = None if before is None else neighbours(before, look(), by_bytes=True, without=ours)
-    _print(found, by=by, as_json=as_json, others=others)
+    _print(found, asked, None if before is None else neighbours(before, look(), by_bytes=True, without=ours))
 
 
-def _print(found: "TopFrame", *, by: str, as_json: bool, others: "Sequence[Neighbour] | None" = None) -> None:
-    if as_json:
+def _print(found: "TopFrame", asked: Mapping[str, Any], others: "Sequence[Neighbour] | None" = None) -> None:
+    if asked["as_json"]:
         from virtune.report.json.live import top_document
 
         click.echo(json.dumps(top_document(found), indent=2))
@@ -235,7 +177,7 @@ def _print(found: "TopFrame", *, by: str, as_json: bool, others: "Sequence[Neigh
     from virtune.cli.common.output import put
     from virtune.report.top import DevicesText, TopText
 
-    put(DevicesText(found, others) if by == "device" else TopText(found))
+    put(DevicesText(found, others) if asked["by"] == "device" else TopText(found))
 
 
 def _print_csv(frames: "Iterable[TopFrame]") -> None:

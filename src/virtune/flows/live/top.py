@@ -51,6 +51,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._names = names
         self.held_seconds = 0.0
         """For how long monitors were held, the last time."""
+        self.recorder: Recorder | None = None
+        """What every sample is added to."""
         self._vms: tuple[LiveVm, ...] = ()
         self._shown: tuple[LiveVm, ...] = ()
         self._missing: tuple[str, ...] = ()
@@ -114,6 +116,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
             self._look_at(vms)
             self._rest(begun)
         self._before = found
+        if self.recorder is not None:
+            self.recorder.add(found)
         return found
 
     def _rest(self, begun: float) -> None:
@@ -297,7 +301,11 @@ class Recorder(contextlib.AbstractContextManager["Recorder"]):
             vms = [dataclasses.asdict(one) for one in sample.vms]
             self._write(_written({"vms": vms, "missing": sample.missing}))
             self._running = running
-        self._write(_sample_line(sample))
+        counts = {vm: {disk: _values(one) for disk, one in disks.items()} for vm, disks in sample.counts.items()}
+        every = sample.rings.items()
+        rings = {vm: {disk: [*map(_values, some)] for disk, some in disks.items()} for vm, disks in every}
+        head = json.dumps({"counts": counts, "rings": rings}, separators=(",", ":")).encode()
+        self._write(head[:-1] + b',"kernel":' + sample.kernel.rstrip() + b"}\n")
 
     def _write(self, line: bytes) -> None:
         try:
@@ -396,14 +404,6 @@ class Recording(Sequence[LiveSample], contextlib.AbstractContextManager["Recordi
         if len(line) == _LINE_MAX:
             raise StoreError("this is no recording of `virtune top`: it has a line without end")
         return line
-
-
-def _sample_line(sample: LiveSample) -> bytes:
-    counts = {vm: {disk: _values(one) for disk, one in disks.items()} for vm, disks in sample.counts.items()}
-    every = sample.rings.items()
-    rings = {vm: {disk: [*map(_values, some)] for disk, some in disks.items()} for vm, disks in every}
-    head = json.dumps({"counts": counts, "rings": rings}, separators=(",", ":")).encode()
-    return head[:-1] + b',"kernel":' + sample.kernel.rstrip() + b"}\n"
 
 
 def _header_of(line: bytes) -> bytes:
