@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from virtune.flows.domains.advise import Wish
     from virtune.flows.domains.apply import Applied, Means
     from virtune.flows.domains.domains import FoundDomain, Read
-    from virtune.flows.stored.earlier_studies import Past
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 One = TypeVar("One")
@@ -204,7 +203,11 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
     found = vms.read(
         nothing="nothing to audit", hint="name a running VM, or files or folders of domain XML", many=many
     )
-    past = _past(store) if here else None
+    past = None
+    if here and store.exists():  # else it needs no database's library
+        from virtune.flows.stored.earlier_studies import Past
+
+        past = Past(store)
     diffs = sys.maxsize if each else 0 if form == "brief" else SHOWN_IN_FULL
     results = audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past)
     audited = [one for one in results if isinstance(one, Audited)]
@@ -215,15 +218,6 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
         write_page(html, audit_page(audited, unread))
     click.echo(_audit_text(form, audited, unread, [one for one in results if isinstance(one, PassedOver)]))
     return exit_code(audited, fail_on, unread=bool(unread))
-
-
-def _past(store: StorePlace) -> "Past | None":
-    """Return the kept studies, or None without any, so that an audit needs no database's library."""
-    if not store.exists():
-        return None
-    from virtune.flows.stored.earlier_studies import Past
-
-    return Past(store)
 
 
 def exit_code(audited: Sequence[Audited], fail_on: str, *, unread: bool) -> int:

@@ -65,10 +65,9 @@ def export(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path |
             return
         name = kept.find(study)
         if bundle is not None and anonymous:
-            content, left = export.anonymous_bundle(
-                kept, name, pages=_can_draw(), names=[*_own_names(), *(("name", one) for one in hide)]
-            )
-            _create(bundle, content)
+            names = [*_own_names(), *(("name", one) for one in hide)]
+            with export.anonymous_copy(kept, name, names) as (copy, left):
+                _create(bundle, export.bundle(copy, name, pages=_can_draw()))
             _warn(left)
         elif bundle == Path("-"):
             sys.stdout.buffer.write(export.bundle(kept, name, pages=False))

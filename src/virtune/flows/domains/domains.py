@@ -121,7 +121,11 @@ def as_it_runs(emulator: Emulator) -> Iterator[FoundDomain | Unread]:
             live = found.subject.domain if found.subject.running is None else found.subject.running.live
             state, vm = _told_by(emulator.sockets)
             process = Process(emulator.pid)
-            live = _as_told(live if live.emulator is None else replace(live, emulator=_program(process, live)), vm)
+            live = live if live.emulator is None else replace(live, emulator=_program(process, live))
+            if vm is not None:
+                # of several accelerators that could be had, which one runs it is on no command line
+                kind = "kvm" if not vm.emulated else "qemu" if live.kind == "kvm" else live.kind
+                live = _with_disks(replace(live, kind=kind), vm.disks)
             running = _running(state, live, process)
             yield replace(found, subject=replace(found.subject, running=running, like=emulator.called))
         else:
@@ -149,16 +153,6 @@ def _told_by(sockets: Sequence[Path]) -> tuple[tuple[str, str], LiveVm | None]:
         with contextlib.suppress(PreconditionError, RigError), monitored(place, paused_too=True) as view:
             return view.state, view.vm
     return (UNKNOWN_STATE, "no monitor of it answered"), None
-
-
-def _as_told(domain: Domain, vm: LiveVm | None) -> Domain:
-    """Return a VM as its monitor tells of it: what runs its guest's code, which of several accelerators that could be
-    had is on no command line, and its disks.
-    """
-    if vm is None:
-        return domain
-    kind = "kvm" if not vm.emulated else "qemu" if domain.kind == "kvm" else domain.kind
-    return _with_disks(replace(domain, kind=kind), vm.disks)
 
 
 def _with_disks(domain: Domain, disks: Sequence[LiveDisk]) -> Domain:

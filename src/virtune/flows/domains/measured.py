@@ -63,16 +63,11 @@ def measured(place: StorePlace, name: str, *, disk: str = "") -> Measured:
         else:
             chosen, said = better_arm(*current(store, found), arm)
     study = record.study
+    like = _LIKE.fullmatch(next((one.value for one in study.options if one.name == "like"), ""))
     return Measured(
         before=study.arm(study.baseline).stack, after=study.arm(chosen).stack, said=f"{study.id}: {said}",
-        disk=disk or _like(study),
+        disk=disk or (like["disk"] if like else ""),
     )  # fmt: skip
-
-
-def _like(study: Study) -> str:
-    vm = next((one.value for one in study.options if one.name == "like"), "")
-    found = _LIKE.fullmatch(vm)
-    return found["disk"] if found else ""
 
 
 def _winner(record: StudyRecord, arm: str) -> tuple[str, str]:

@@ -32,8 +32,9 @@ from virtune.store.store import Store
 
 @contextmanager
 def anonymous_copy(store: Store, name: str, names: Sequence[tuple[str, str]]) -> Iterator[tuple[Store, list[str]]]:
-    """Yield a store with a copy of one study in which the names are replaced, and the names that were replaced only
-    where they stand as names, since they are also words of virtune's own.
+    """Yield a store with a copy of one study in which the names of hosts, users, VMs and paths, serial numbers and
+    addresses are replaced, and the names that were replaced only where they stand as names, since they are also words
+    of virtune's own.
 
     `names` are further names to replace, each with what it names (`host`, `user`, `vm`, `name`).
     """
@@ -190,15 +191,3 @@ def bundle(store: Store, study: str, *, pages: bool) -> bytes:
 
             put("report.html", record_html(store, record).encode())
     return file.getvalue()
-
-
-def anonymous_bundle(
-    store: Store, study: str, *, pages: bool, names: Sequence[tuple[str, str]]
-) -> tuple[bytes, list[str]]:
-    """Return the same ZIP with the names of hosts, users, VMs and paths, serial numbers and addresses replaced; and
-    the names that are also words of virtune's own, so that they were replaced only where they stand as names.
-
-    `names` are further ones to replace, each with what it names (`host`, `user`, `vm`, `name`).
-    """
-    with anonymous_copy(store, study, names) as (copy, left):
-        return bundle(copy, study, pages=pages), left

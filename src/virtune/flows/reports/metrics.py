@@ -109,28 +109,22 @@ class _Collected:
         return []
 
     def collect(self) -> "Iterator[Metric]":
-        with self.derived.scrape():
-            yield from self._families()
-
-    def _families(self) -> "Iterator[Metric]":
-        begun = time.monotonic()
         from prometheus_client.core import GaugeMetricFamily
 
         families: dict[str, Any] = {
             name: GaugeMetricFamily(name, words, labels=_LABELS.get(name, ())) for name, words in DESCRIPTIONS.items()
         }
-        families["virtune_build_info"].add_metric([__version__, str(METHOD)], 1)
-        page = self.store.page(words="", kind="", limit=STUDIES_MAX, offset=0, own=True)
-        families["virtune_studies"].add_metric([], page.total)
-        for one in page.rows:
-            if isinstance(one, Listed) and one.study.search is None and one.study.sweep is None and one.done:
-                try:
-                    result = self.derived.of(self.store, one, _result)
-                except StoreError:  # it is damaged; the others are not affected
-                    continue
-                _add(families, result)
-        _add_host(families, self.store, self.derived)
-        families["virtune_scrape_duration_seconds"].add_metric([], time.monotonic() - begun)
+        with self.derived.scrape():
+            begun = time.monotonic()
+            families["virtune_build_info"].add_metric([__version__, str(METHOD)], 1)
+            page = self.store.page(words="", kind="", limit=STUDIES_MAX, offset=0, own=True)
+            families["virtune_studies"].add_metric([], page.total)
+            for one in page.rows:
+                if isinstance(one, Listed) and one.study.search is None and one.study.sweep is None and one.done:
+                    with contextlib.suppress(StoreError):  # it is damaged; the others are not affected
+                        _add(families, self.derived.of(self.store, one, _result))
+            _add_host(families, self.store, self.derived)
+            families["virtune_scrape_duration_seconds"].add_metric([], time.monotonic() - begun)
         yield from families.values()
 
 

@@ -58,29 +58,20 @@ def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOpti
         row = INTERVENTIONS[accused.found.cause]
         proof = Proof(reason=ProofReason.NO_INTERVENTION, why=row.without, by_hand=row.by_hand)
         return PlannedProof(accused=replace(accused, proof=proof))
-    notes = () if source.target is None else (f"measured on a scratch disk, and not on {source.target}",)
-    scratch = asked.scratch or Path(source.scratch)
-    study = _comparison(source, accused, found, asked, workload=workload, scratch=scratch, notes=notes)
-    study = budgeted(study, asked)
+    study = budgeted(_comparison(source, accused, found, asked, workload), asked)
     if study.rounds < study.fewest_rounds:
         words = f"no {study.rounds} rounds decide a proof: {study.fewest_rounds} are the fewest that can"
         raise UsageError(
             words, hint=f"`--rounds {study.fewest_rounds}` or more; without --rounds it ends when it knows"
         )
-    return PlannedProof(accused=accused, study=new_study(study), facts=facts_text(scratch))
+    return PlannedProof(accused=accused, study=new_study(study), facts=facts_text(Path(study.scratch)))
 
 
 def _comparison(
-    source: Study,
-    accused: Diagnosis,
-    found: Intervention,
-    asked: StudyOptions,
-    *,
-    workload: Workload,
-    scratch: Path,
-    notes: tuple[str, ...],
+    source: Study, accused: Diagnosis, found: Intervention, asked: StudyOptions, workload: Workload
 ) -> Study:
     """Return the study that compares the stack as it is with the replacement."""
+    notes = () if source.target is None else (f"measured on a scratch disk, and not on {source.target}",)
     return Study(
         id="",
         created="",
@@ -92,7 +83,7 @@ def _comparison(
         seconds=source.seconds,
         ramp_seconds=source.ramp_seconds,
         seed=random_seed() if asked.seed is None else asked.seed,
-        scratch=str(scratch.absolute()),
+        scratch=str((asked.scratch or Path(source.scratch)).absolute()),
         span_bytes=source.span_bytes,
         title=f"is {accused.found.cause.words} the limit of {accused.disk}? (study {source.id})",
         metric=found.metric,

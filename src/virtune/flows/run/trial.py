@@ -88,16 +88,16 @@ def run_trial(
         with tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench:
             changeover = bench.changeover
             guest = tuple((name, bench.seen[name]) for name in evidence.GUEST_FACTS if name in bench.seen)
-            captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
+            captures += [] if changeover is None else [_capture("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *evidence.not_shown_checks(arm.stack, bench.in_force.checks))
             seen += surroundings_checks(arm.stack, ground, tools)
             seen += [tools.data[arm.name]] if arm.name in tools.data else []
-            captures += [_text("rig.txt", bench.command), *disks_below(arm.stack, ground)]
+            captures += [_capture("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
             jobs = _jobs(study, trial, attempt, workload, bench, tools)
             _load(study, trial, jobs, bench, tools, captures, seen)
             if arm.stack.poll_max_ns is not None and bench.processes:
-                captures.append(_text(evidence.IDLE, idle_cost(bench.processes.values())))
+                captures.append(_capture(evidence.IDLE, idle_cost(bench.processes.values())))
         require_verified(arm.name, seen)
         measurement = derive({c.name: c.content for c in captures}, stack=arm.stack, workload=workload, checks=seen)
         failure = None
@@ -171,13 +171,13 @@ def _load(
 ) -> None:
     job, stack = jobs[0], study.arm(trial.arm).stack
     workload = study.arm(trial.arm).load_of(study.workload(trial.workload))
-    captures += [_text(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
+    captures += [_capture(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     chosen = [*job.chosen]
     if tools.target is not None and stack.place != "scratch" and stack.device.vfio_pci is None:
         named = study.target or f"a volume in {study.scratch}"
         held = f"{named}, held open so that its name cannot come to mean another"
         chosen.append((str(tools.target.path), held))
-    captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
+    captures.append(_capture("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     window = Window(
         seconds=study.seconds,
         ramp_seconds=study.ramp_seconds,
@@ -195,15 +195,15 @@ def _load(
         ran = Ran(begun=begun, ended=time.time(), seconds=time.monotonic() - since)
         seen += loud.check()
     for guest, output in enumerate((loaded.output, *loaded.beside)):
-        captures.append(evidence.Capture(name=evidence.of_guest("fio.json", guest), content=output))
+        captures.append(_capture(evidence.of_guest("fio.json", guest), output))
         if stack.kind.measures:
             # the clock of a guest is its own
             at, log = None if stack.kind.in_guest else ran, loaded.log if len(jobs) == 1 else b""
             seen += load_checks(jobs[guest], output, ran=at, log=log, guest=guest)
     for guest, log in enumerate(loaded.operations):
-        captures.append(evidence.Capture(name=evidence.of_guest(evidence.EACH_OPERATION, guest), content=log))
-    captures.append(_text("command.txt", loaded.command))
-    captures.append(evidence.Capture(name="iops.log", content=loaded.log))
+        captures.append(_capture(evidence.of_guest(evidence.EACH_OPERATION, guest), log))
+    captures.append(_capture("command.txt", loaded.command))
+    captures.append(_capture("iops.log", loaded.log))
     seen += loaded.checks
     if stack.load_depth is not None:
         seen.append(depth_check(loaded.output, stack.load_depth))
@@ -216,9 +216,7 @@ class KeptCaptures:
         self._captures, self._beside = captures, beside
 
     def capture(self, name: str, content: bytes | str) -> None:
-        self._captures.append(
-            evidence.Capture(name=name, content=content if isinstance(content, bytes) else content.encode())
-        )
+        self._captures.append(_capture(name, content))
 
     @contextlib.contextmanager
     def host(self, *, processes: Mapping[str, int], image: Path | None) -> Iterator[HostCounters]:
@@ -242,7 +240,7 @@ def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[evidence.Captur
     second = ground.second or (ground.further[0] if stack.spread is not None and ground.further else None)
     if ground.image is not None and second is not None:
         disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, second)]
-        yield _text(evidence.DISKS, json.dumps({"disks": disks}) + "\n")
+        yield _capture(evidence.DISKS, json.dumps({"disks": disks}) + "\n")
 
 
 def _jobs(study: Study, trial: Trial, attempt: int, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
@@ -270,8 +268,8 @@ def _file_of(image: Path) -> Path | None:
     return image if image.is_file() else loop_file(image)
 
 
-def _text(name: str, content: str) -> evidence.Capture:
-    return evidence.Capture(name=name, content=content.encode())
+def _capture(name: str, content: bytes | str) -> evidence.Capture:
+    return evidence.Capture(name=name, content=content if isinstance(content, bytes) else content.encode())
 
 
 _TOLD_SECONDS = 2.0
