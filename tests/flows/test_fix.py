@@ -14,6 +14,7 @@ from virtune.flows.stored.show import current
 from virtune.model.domain import SettingChange
 from virtune.model.reason import Reason
 from virtune.model.remark import GATE_BY_ID, Weight
+from virtune.model.study_options import StudyOptions
 from virtune.store.store import Store
 
 XML = """<domain type='kvm'><name>web1</name><vcpu>1</vcpu>
@@ -32,7 +33,8 @@ def fixes(folder: Path, driver: str, rig: str, *, also: tuple[str, ...] = (), in
     path.write_text(XML.format(folder=folder, driver=driver, inner=inner))
     (found,) = from_paths([path], here=True)
     assert isinstance(found, FoundDomain)
-    return fixes_for(found, found.subject.domain.disks[0], like_vm(str(path), connect=None, rig=rig), also=also)
+    like = like_vm(StudyOptions(like=str(path), rig=rig))
+    return fixes_for(found, found.subject.domain.disks[0], like, also=also)
 
 
 def test_each_try_is_an_arm_on_top_of_what_is_needed_and_all_together_one_more(tmp_path: Path) -> None:

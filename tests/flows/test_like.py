@@ -138,13 +138,13 @@ def written(
 
 
 def test_a_file_is_found_with_a_colon_in_its_name_and_its_scratch_image_lies_beside_the_disk(tmp_path: Path) -> None:
-    vm = like_vm(str(written(tmp_path)), connect=None, rig="qemu")
+    vm = like_vm(StudyOptions(like=str(written(tmp_path)), rig="qemu"))
     assert vm.scratch == tmp_path
     assert {"disk.cache=writethrough", "device.iothread=iothread1", "disk.throttle_iops=3000"} <= set(vm.settings)
     assert "limit total_iops_sec_max=4000: bursts and sizes of a limit cannot be set here yet" in [
         one.text for one in vm.left
     ]
-    named = like_vm(f"{written(tmp_path, more=SECOND)}:vda", connect=None, rig="qemu")
+    named = like_vm(StudyOptions(like=f"{written(tmp_path, more=SECOND)}:vda", rig="qemu"))
     assert named.settings == vm.settings
 
 
@@ -154,9 +154,9 @@ def test_a_proxmox_vm_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest
         "scsihw: virtio-scsi-single\nscsi0: local-lvm:vm-101-disk-0,iothread=1,size=8G\n"
     )
     with pytest.raises(PlanError, match="the volume local-lvm:vm-101-disk-0") as refused:
-        like_vm("101", connect=None, rig="qemu")
+        like_vm(StudyOptions(like="101", rig="qemu"))
     assert "--scratch DIR" in (refused.value.hint or "")
-    vm = like_vm("101:scsi0", connect=None, rig="qemu", scratch=tmp_path)
+    vm = like_vm(StudyOptions(like="101:scsi0", rig="qemu", scratch=tmp_path))
     assert {"device.bus=virtio-scsi", "disk.aio=io_uring", "disk.cache=none"} <= set(vm.settings)
 
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_is_one_sentence_with_a_hint(
 ) -> None:
     path = written(tmp_path, kind=kind, more=more, at=at)
     with pytest.raises((UsageError, PlanError), match=said) as refused:
-        like_vm(word.format(path), connect=None, rig="qemu")
+        like_vm(StudyOptions(like=word.format(path), rig="qemu"))
     assert refused.value.hint
 
 

@@ -16,10 +16,10 @@ from tests.guests.strangers import strange
 from virtune.bench.live.monitor import monitored
 from virtune.flows.domains.domains import FoundDomain
 from virtune.flows.domains.like import LikeVm, as_it_is_now, disk_of, find_vm, liken
-from virtune.flows.run.by_hand import by_hand
-from virtune.flows.run.fix import Fixes, fixes_for
+from virtune.flows.run.fix import Fixes, by_hand, fixes_for
 from virtune.model.domain import SettingChange
 from virtune.model.stack import LIMITS
+from virtune.model.study_options import StudyOptions
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
@@ -107,7 +107,7 @@ def started(tmp_path: Path, slow: Slow) -> Iterator[str]:
 def fixes(name: str, *also: str, rig: str = "qemu") -> tuple[FoundDomain, LikeVm, Fixes]:
     """What a fix of its disk would measure."""
     found, _ = find_vm(name, None)
-    disk, like = disk_of(as_it_is_now(found), "low"), liken(found, "low", rig=rig)
+    disk, like = disk_of(as_it_is_now(found), "low"), liken(found, "low", StudyOptions(rig=rig))
     return found, like, fixes_for(found, disk, like, also=also)
 
 
@@ -165,7 +165,7 @@ def test_a_disk_behind_a_controller_and_one_on_ide(tmp_path: Path) -> None:
         _, like, behind = fixes(name)
         found, _ = find_vm(name, None)
         ide = disk_of(found, "ide0-hd0")
-        old = liken(found, ide.target, rig="qemu")
+        old = liken(found, ide.target, StudyOptions(rig="qemu"))
         on_ide = fixes_for(found, ide, old)
     assert "device.bus=virtio-scsi" in like.settings
     (own,) = (one for one in behind.candidates if one.name == "R30")
@@ -185,7 +185,7 @@ def test_a_disk_that_was_plugged_in_is_measured_too(tmp_path: Path) -> None:
             view.monitor.execute("blockdev-add", node)
             view.monitor.execute("device_add", {"driver": "virtio-blk-pci", "drive": "later", "id": "added"})
         found, _ = find_vm(name, None)
-        disk, like = disk_of(as_it_is_now(found), "added"), liken(found, "added", rig="qemu")
+        disk, like = disk_of(as_it_is_now(found), "added"), liken(found, "added", StudyOptions(rig="qemu"))
         offered = fixes_for(found, disk, like)
     assert any("disk.cache=none" in one.settings for one in offered.candidates)
     assert any("added is plugged in now" in one for one in offered.left)

@@ -31,6 +31,7 @@ from virtune.model.domain import Domain
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.finding import Finding
 from virtune.model.stack import LIMITS
+from virtune.model.study_options import StudyOptions
 from virtune.probe.process import Process
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
@@ -99,7 +100,7 @@ def test_an_audit_of_what_runs_reads_its_state_and_not_only_its_command_line(use
 
 def alike(name: str, disk: str) -> LikeVm:
     """What a study takes from a QEMU that runs here."""
-    return like_vm(f"{name}:{disk}", connect=None, rig="qemu")
+    return like_vm(StudyOptions(like=f"{name}:{disk}", rig="qemu"))
 
 
 def why_left(vm: LikeVm) -> dict[str, str]:

@@ -23,7 +23,7 @@ from tests.libvirtd import Libvirtd
 from tests.published import strictly
 
 from virtune.apply.journal import Journal
-from virtune.flows.live.diagnose_live import diagnose_domain
+from virtune.flows.live.diagnose_live import diagnose_named
 from virtune.flows.live.prove_live import LiveTest, live_test, prove_turning
 from virtune.model.bottleneck import Cause
 
@@ -207,7 +207,7 @@ def of_threads(daemon: Libvirtd) -> dict[str, str]:
 
 def turned(daemon: Libvirtd, cause: Cause, place: Path) -> tuple[str, list[dict[str, str]]]:
     """Test a cause of which all threads waited for a CPU; returns the arm, and what was seen in the turns."""
-    (one,) = diagnose_domain(daemon.uri, "reads", disk="vda", seconds=1)
+    (one,) = diagnose_named(daemon.uri, "reads", disk="vda", seconds=1)
     waiting = tuple(replace(cost, wait_seconds=cost.seconds) for cost in one.path.threads)
     one = replace(one, path=replace(one.path, threads=waiting), found=replace(one.found, cause=cause))
     test, seen = live_test(one, daemon.uri, None), []

@@ -127,13 +127,10 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for title, verbs in GROUPS.items():
+            each = {verb: ", ".join(name for name, _ in below(verb)) for verb in verbs.split()}
+            rows = [(verb.ljust(8), VERBS[verb] + f" ({names})" * bool(names)) for verb, names in each.items()]
             with formatter.section(title):
-                formatter.write_dl([(verb.ljust(8), _with_those_below(verb)) for verb in verbs.split()])
-
-
-def _with_those_below(verb: str) -> str:
-    names = ", ".join(name for name, _ in below(verb))
-    return f"{VERBS[verb]} ({names})" if names else VERBS[verb]
+                formatter.write_dl(rows)
 
 
 class VirtuneUsage(click.UsageError):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune compare`, `compare measure`, `resume`: disk stacks on this host, in rounds; or results that exist."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,7 @@ from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
 
 if TYPE_CHECKING:
-    from virtune.flows.run.preconditions import Leave
     from virtune.model.evidence import StudyRecord
-    from virtune.model.study import Study
-    from virtune.store.store import Store
 
 
 _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
@@ -32,10 +29,7 @@ _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
 @click.option("--different-jobs", is_flag=True,
               help="Compare results of different jobs (e.g. another iodepth) anyway, with a warning.")  # fmt: skip
 @threshold_options
-@options.begin_options
-@options.progress_options
-@options.json_option
-@options.store_option
+@options.run_options
 def compare(**asked: Any) -> int:
     """Compare disk configurations on this host, or results that exist already.
 
@@ -62,11 +56,11 @@ def compare(**asked: Any) -> int:
         return _existing(inputs, asked, out, different_jobs=different_jobs)
     if different_jobs:
         raise UsageError("--different-jobs is for results that exist already", hint="`virtune compare BEFORE AFTER`")
-    from virtune.cli.common.run_study import StudyRequest, ask_for
+    from virtune.cli.common.run_study import ask_for
     from virtune.model.study import StudyKind
 
     plan = Path(inputs[0]) if inputs else None
-    return ask_for(StudyRequest.read(StudyKind.COMPARE, asked, out, plan=plan))
+    return ask_for(StudyKind.COMPARE, asked, out, plan=plan)
 
 
 def _is_plan(path: Path) -> bool:
@@ -122,10 +116,7 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
 @options.study_options("measure")
 @options.report_option
 @threshold_options
-@options.begin_options
-@options.progress_options
-@options.json_option
-@options.store_option
+@options.run_options
 def measure(**asked: Any) -> int:
     """Measure one disk stack on this host.
 
@@ -135,7 +126,7 @@ def measure(**asked: Any) -> int:
       virtune compare measure --set disk.aio=native --set disk.format=qcow2
       virtune compare measure --workload log-sync-16k --rounds 8 --fail-if 'sync.p99 > 10ms'
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.run_study import StudyRequest, ask_for
+    from virtune.cli.common.run_study import ask_for
     from virtune.model.study import StudyKind
 
     out = ResultOutput.read(asked)
@@ -145,7 +136,7 @@ def measure(**asked: Any) -> int:
             f"`{relative.text}` is a change against a baseline, and one stack has none",
             hint="a limit with its unit, such as `latency.p99 > 2ms`; or `virtune compare`",
         )
-    return ask_for(StudyRequest.read(StudyKind.MEASURE, asked, out))
+    return ask_for(StudyKind.MEASURE, asked, out)
 
 
 @click.command(name="resume")
@@ -156,59 +147,41 @@ def measure(**asked: Any) -> int:
 @options.json_option
 @threshold_options
 @options.store_option
-def resume(
-    study: str,
-    allow_write_to: str | None,
-    allow_in_use: bool,  # noqa: FBT001
-    report: Path | None,
-    as_json: bool,  # noqa: FBT001
-    store: StorePlace,
-    **asked: Any,
-) -> int:
+def resume(study: str, *, store: StorePlace, **asked: Any) -> int:
     """Continue STUDY (an id, the beginning of one, or `last`): its finished trials are kept.
 
     The others run in the order of the original seed, until its conditions, or those of --fail-if, are decided.
     """
-    from virtune.cli.common.run_study import going_on
+    from virtune.cli.common.run_study import going_on, searching
     from virtune.cli.show import require_no_more
+    from virtune.cli.tune import sweeping
     from virtune.flows.run.preconditions import Leave
     from virtune.flows.run.study import resume_study
+    from virtune.flows.run.sweep import resume_sweep
+    from virtune.flows.run.tune import resume_tuning
     from virtune.flows.stored.show import by_todays_method
-    from virtune.store.store import Store
 
-    out = ResultOutput.read({**asked, "as_json": as_json, "report": report})
-    options.require_store(store, study)
-    with Store(store) as kept:
-        name = kept.find(study)
+    out = ResultOutput.read({**asked})
+    with options.stored(store, study, reading=False) as (kept, name):
         kept.require_own(name)
         record = by_todays_method(kept, name)
         if record.finished and not out.quiet:
             click.echo(f"{name} is over: it is shown, and nothing more is measured", err=True)
-        leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
+        known, leave = record.study, Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
 
         def now() -> "StudyRecord":  # another process may have gone on with it until this one took it over
             return by_todays_method(kept, name)
 
-        if record.study.search is not None or record.study.sweep is not None:
-            require_no_more(record.study, asked)
-            return _search_or_sweep(kept, record.study, now, leave, out)
+        if known.search is not None:
+            require_no_more(known, asked)
+            searching(kept, known, lambda say: resume_tuning(now(), store=kept, say=say, leave=leave), out)
+            return 0
+        if known.sweep is not None:
+            require_no_more(known, asked)
+            return sweeping(kept, known, lambda say: resume_sweep(now(), store=kept, say=say, leave=leave), out)
         return going_on(
             kept,
-            record.study,
+            known,
             lambda say: resume_study(now(), store=kept, say=say, leave=leave, conditions=out.conditions),
-            replace(out, conditions=out.conditions or record.study.conditions),
+            replace(out, conditions=out.conditions or known.conditions),
         )
-
-
-def _search_or_sweep(
-    kept: "Store", study: "Study", now: "Callable[[], StudyRecord]", leave: "Leave", out: ResultOutput
-) -> int:
-    from virtune.cli.common.run_study import searching
-    from virtune.cli.tune import sweeping
-    from virtune.flows.run.sweep import resume_sweep
-    from virtune.flows.run.tune import resume_tuning
-
-    if study.sweep is not None:
-        return sweeping(kept, study, lambda say: resume_sweep(now(), store=kept, say=say, leave=leave), out)
-    searching(kept, study, lambda say: resume_tuning(now(), store=kept, say=say, leave=leave), out)
-    return 0

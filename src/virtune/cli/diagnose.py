@@ -4,7 +4,7 @@
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,19 +61,7 @@ from virtune.model.text import format_seconds, printable
 @options.progress_options
 @options.json_option
 @options.store_option
-def diagnose(
-    vm: str,
-    *,
-    uri: str | None,
-    qmp: Path | None,
-    seconds: float,
-    study: str | None,
-    prove: bool,
-    answer: str | None,
-    as_json: bool,
-    store: StorePlace,
-    **asked: Any,
-) -> None:  # fmt: skip
+def diagnose(vm: str, *, qmp: Path | None, study: str | None, store: StorePlace, **asked: Any) -> None:
     """Say what limits a disk under its load, with the evidence and the next experiment.
 
     A live VM (a libvirt domain, or any QEMU of this host by its name, process id or Proxmox VE's number) is looked at
@@ -101,16 +89,15 @@ def diagnose(
         raise UsageError(
             "one of VM, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
         )
-    agreed, journal = {"yes": asked.pop("yes"), "quiet": asked["quiet"]}, asked.pop("journal")
-    if prove and study is not None:
-        _prove(study, store, asked, answer, as_json=as_json)
+    if asked["prove"] and study is not None:
+        _prove(study, store, asked)
         return
     _require_fit(study, asked)
     require_report(asked["report"])
-    told = _answers(answer)
-    found = _live(vm, uri, qmp, seconds, histograms=asked["histograms"]) if study is None else _of_study(study, store)
-    found = (_proven_live(found, vm, (uri, qmp), journal, **agreed),) if prove else found
-    _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
+    told = _answers(asked["answer"])
+    found = _live(vm, qmp, asked) if study is None else _of_study(study, store)
+    found = (_proven_live(found, vm, qmp, asked),) if asked["prove"] else found
+    _write(tuple(map(told, found)), asked)
 
 
 def _require_fit(study: str | None, asked: dict[str, Any]) -> None:
@@ -137,17 +124,17 @@ def _answers(words: str | None) -> Callable[[Diagnosis], Diagnosis]:
     return told
 
 
-def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, verbose: bool) -> None:
+def _write(found: tuple[Diagnosis, ...], asked: Mapping[str, Any]) -> None:
     from virtune.cli.common.output import put, screen_lines
     from virtune.report.json.live import diagnose_document
     from virtune.report.pages.diagnose import DiagnosisScreen, render
 
-    if report is not None:
-        _report(found, report)
-    if as_json:
+    if asked["report"] is not None:
+        _report(found, asked["report"])
+    if asked["as_json"]:
         click.echo(json.dumps(diagnose_document(found), indent=2))
     else:
-        put(render(found) if verbose else DiagnosisScreen(found=found, lines=screen_lines()))
+        put(render(found) if asked["verbose"] else DiagnosisScreen(found=found, lines=screen_lines()))
 
 
 _OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown")
@@ -167,27 +154,20 @@ def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
     click.echo(f"report: {path}", err=True)
 
 
-def _prove(study: str, store: StorePlace, asked: dict[str, Any], answer: str | None, *, as_json: bool) -> None:
+def _prove(study: str, store: StorePlace, asked: dict[str, Any]) -> None:
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.cli.common.run_proof import run_proof
+    from virtune.cli.common.run_study import run_proof
 
-    if answer is not None:
+    if asked["answer"] is not None:
         raise UsageError("--answer is for the tuning guideline, of which --prove tests nothing", hint="leave it out")
     name, number = _trial_of(study)
     options.require_store(store, name)
-    out = ResultOutput.read({**asked, "as_json": as_json})
-    run_proof(store, name, number, options.read_options("compare", asked), out)
+    out = ResultOutput.read(asked)
+    words = {**asked, "seconds": None}  # that is how long a live VM is looked at, and no trial's
+    run_proof(store, name, number, options.read_options("compare", words), out)
 
 
-def _proven_live(
-    found: tuple[Diagnosis, ...],
-    vm: str,
-    reached: tuple[str | None, Path | None],
-    journal: Path,
-    *,
-    yes: bool,
-    quiet: bool,
-) -> Diagnosis:
+def _proven_live(found: tuple[Diagnosis, ...], vm: str, qmp: Path | None, asked: Mapping[str, Any]) -> Diagnosis:
     """Test what was found on the running VM itself, where that can be taken back and is agreed to; where that was so
     beforehand and `quiet` is asked for, nothing is said meanwhile.
     """
@@ -196,7 +176,7 @@ def _proven_live(
     from virtune.flows.live.diagnose_live import monitor_of
     from virtune.flows.live.prove_live import PAIRS, LiveTest, accused_of, live_test, prove_turning
 
-    (uri, qmp), accused = reached, accused_of(found)
+    accused, uri, yes, quiet = accused_of(found), asked["uri"], asked["yes"], asked["quiet"]
     test = live_test(accused, uri, qmp or monitor_of(uri, vm.partition(":")[0], without_libvirt=True))
     if not isinstance(test, LiveTest):
         return replace(accused, proof=test)
@@ -217,30 +197,29 @@ def _proven_live(
         Rest(128 + signal.SIGTERM) as rest,
         click.progressbar(length=2 * PAIRS, label="turns", file=sys.stderr, hidden=unseen) as bar,
     ):
-        return prove_turning(accused, test, Journal(journal), done=lambda: bar.update(1), wait=rest)
+        return prove_turning(accused, test, Journal(asked["journal"]), done=lambda: bar.update(1), wait=rest)
 
 
-def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float, *, histograms: bool) -> tuple[Diagnosis, ...]:
+def _live(vm: str, qmp: Path | None, asked: Mapping[str, Any]) -> tuple[Diagnosis, ...]:
     from virtune.cli.common.rest import Rest
     from virtune.flows.live.diagnose_live import diagnose_monitor, diagnose_named
 
+    seconds, histograms = asked["seconds"], asked["histograms"]
     if seconds < 1:
         raise UsageError("--seconds of a live VM is at least 1s", hint="the kernel counts in steps of 10 ms")
     with Rest(128 + signal.SIGTERM) as rest:
         if qmp is not None:
             return diagnose_monitor(qmp, vm, seconds=seconds, histograms=histograms, wait=rest)
         domain, _, disk = vm.partition(":")
-        return diagnose_named(uri, domain, disk=disk, seconds=seconds, histograms=histograms, wait=rest)
+        return diagnose_named(asked["uri"], domain, disk=disk, seconds=seconds, histograms=histograms, wait=rest)
 
 
 def _of_study(name: str, path: StorePlace) -> tuple[Diagnosis, ...]:
     from virtune.flows.live.diagnose import diagnose_study
-    from virtune.store.store import Store
 
     study, number = _trial_of(name)
-    options.require_store(path, study)
-    with Store(path, reading=True) as kept:
-        return diagnose_study(kept, kept.find(study), number)
+    with options.stored(path, study) as (kept, found):
+        return diagnose_study(kept, found, number)
 
 
 def _trial_of(name: str) -> tuple[str, int | None]:

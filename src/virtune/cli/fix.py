@@ -83,7 +83,7 @@ def fix(
     if not dry_run and put_back_first(found, journal, yes=yes):
         found, name = find_vm(vm, question.connect)
     disk = disk_of(as_it_is_now(found), name)
-    like = liken(found, name, rig=question.rig, scratch=question.scratch, target=question.target is not None)
+    like = liken(found, name, question)
     comes_back = asked["restart"] and found.subject.running is not None
     fixes = fixes_for(found, disk, like, also=also, comes_back=comes_back)
     _say_audit(found, fixes)
@@ -175,7 +175,7 @@ def _change(
         click.echo(printable(f"{name}: nothing to change{_unless(fixes)}"))
         return None
     if not found.language.writes:
-        from virtune.flows.run.by_hand import by_hand
+        from virtune.flows.run.fix import by_hand
 
         click.echo(printable(f"{name}: virtune does not change {found.language.title}; to be done by hand:"))
         for line in by_hand(found, fixes.disk.target, turns):

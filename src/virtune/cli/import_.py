@@ -4,7 +4,7 @@
 import contextlib
 import io
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 
@@ -26,15 +26,7 @@ PIPED_MAX = 64 * 1024**2
 @click.option("--quiet", "-q", is_flag=True, help="Do not list the files.")
 @json_option
 @store_option
-def import_(
-    inputs: tuple[Path, ...],
-    arms: tuple[str, ...],
-    baseline: str | None,
-    metric: str,
-    quiet: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
-    store: StorePlace,
-) -> None:
+def import_(inputs: tuple[Path, ...], *, store: StorePlace, **asked: Any) -> None:
     """Keep fio results, or studies of another virtune, for `show`, `explain` and `compare`.
 
     FILE is what fio wrote: JSON, JSON+ or its text. Of a FOLDER every result in it is read, bench-fio's folders too.
@@ -66,15 +58,15 @@ def import_(
         return
 
     def say(text: str) -> None:
-        if not quiet:
+        if not asked["quiet"]:
             click.echo(text, err=True)
 
-    terms = Terms(baseline=baseline, metric=checked_metric(metric))
-    found = find_results(inputs, arms, each=False, say=say)
+    terms = Terms(baseline=asked["baseline"], metric=checked_metric(asked["metric"]))
+    found = find_results(inputs, asked["arms"], each=False, say=say)
     with Store(store) as kept:
         kept_as = keep(found, terms, kept, say)
         record, result = current(kept, kept_as.study.id)
-    show_result(result, record, ResultOutput(as_json=as_json))
+    show_result(result, record, ResultOutput(as_json=asked["as_json"]))
 
 
 def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:

@@ -6,10 +6,11 @@ import os
 import stat
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 import click
 
-from virtune.cli.common.options import require_store, store_option
+from virtune.cli.common.options import store_option, stored
 from virtune.model.errors import StorePlace, UsageError
 
 MARK = b'<meta name="generator" content="virtune">'
@@ -32,17 +33,7 @@ _HEAD_BYTES = 4096
                    " scripts the file stays as it is.")  # fmt: skip
 @click.option("--open", "shows", is_flag=True, help="Show the HTML file in your browser.")
 @store_option
-def report(
-    study: str,
-    *,
-    output: Path | None,
-    svg: Path | None,
-    png: Path | None,
-    spec: bool,
-    interactive: bool,
-    shows: bool,
-    store: StorePlace,
-) -> int:
+def report(study: str, *, output: Path | None, shows: bool, store: StorePlace, **asked: Any) -> int:
     """Write STUDY (an id, the beginning of one, or `last`) as one HTML file with its pictures.
 
     The file needs no network and no script: the finding and its intervals first, then pictures of latency, time and
@@ -55,22 +46,19 @@ def report(
       virtune show report 20261122 --png pictures/
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows.reports.report import charts, pngs, report_html, svgs
-    from virtune.store.store import Store
 
-    if sum(one is not None for one in (output, svg, png)) + spec > 1:
+    svg, png, interactive = asked["svg"], asked["png"], asked["interactive"]
+    if sum(one is not None for one in (output, svg, png)) + asked["spec"] > 1:
         raise UsageError("one of -o, --svg, --png and --spec at a time")
-    if (interactive or shows) and (svg or png or spec):
+    if (interactive or shows) and (svg or png or asked["spec"]):
         raise UsageError("--interactive and --open are for the HTML file")
-    require_store(store, study)
-    with Store(store, reading=True) as kept:
-        name = kept.find(study)
-        if spec:
+    with stored(store, study) as (kept, name):
+        if asked["spec"]:
             click.echo(json.dumps({chart.name: chart.spec for chart in charts(kept, name)}, indent=2))
             return 0
         if svg is not None or png is not None:
             made = charts(kept, name)
             kind, folder = ("svg", svg) if svg is not None else ("png", png)
-            assert folder is not None  # noqa: S101 - one of the two is there
             folder.mkdir(parents=True, exist_ok=True)
             contents = (text.encode() for text in svgs(made)) if svg is not None else pngs(made)
             for chart, content in zip(made, contents, strict=True):

@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,26 +56,15 @@ def _require_captures_alone(trial: int | None, capture: str | None, others: dict
 @options.verbose_option
 @options.json_option
 @options.store_option
-def show(
-    study: str,
-    trial: int | None,
-    capture: str | None,
-    report: Path | None,
-    verbose: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
-    store: StorePlace,
-    **asked: Any,
-) -> int:
+def show(study: str, *, trial: int | None, capture: str | None, store: StorePlace, **asked: Any) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
     from virtune.cli.common.output import proof_shown, show_result
     from virtune.flows.stored.show import current
-    from virtune.store.store import Store
 
-    _require_captures_alone(trial, capture, {"json": as_json, "report": report, "verbose": verbose, **asked})
-    out = ResultOutput.read({**asked, "as_json": as_json, "verbose": verbose})
-    options.require_store(store, study)
-    with Store(store, reading=True) as kept:
-        name = kept.find(study)
+    report, verbose = asked.pop("report"), asked["verbose"]
+    _require_captures_alone(trial, capture, {"json": asked["as_json"], "report": report, "verbose": verbose, **asked})
+    out = ResultOutput.read({**asked})
+    with options.stored(store, study) as (kept, name):
         if trial is not None:
             return _captures(kept, name, trial, capture)
         require_report(report)  # only now: where there is no such study, no empty report is left
@@ -196,7 +184,6 @@ def label(
       virtune compare @good last --fail-if 'iops < -3%' && virtune show label last --tag good
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.report.words import names_text
-    from virtune.store.store import Store
 
     def change(found: "Study") -> "Study":
         kept = [one for one in (*found.tags, *tags) if one not in untag]
@@ -209,10 +196,8 @@ def label(
 
     if max(len(title or ""), len(note or "")) > _LABEL_MAX:
         raise UsageError(f"a title and a note have at most {_LABEL_MAX} characters each")
-    options.require_store(store, study)
     asked = (title, note) != (None, None) or tags or untag
-    with Store(store, reading=not asked) as kept:
-        name = kept.find(study)
+    with options.stored(store, study, reading=not asked) as (kept, name):
         found = kept.label(name, change) if asked else kept.get(name, distributions=False).study
     arms = names_text([one.name for one in found.arms], _ARMS_SAID)
     click.echo(printable(f"{name}, {found.kind.value} of {arms}: {found.words or 'no title, no note and no tags'}"))

@@ -88,10 +88,7 @@ def plan(name: str, rig: str | None) -> None:
 @options.study_options("study")
 @options.report_option
 @threshold_options
-@options.begin_options
-@options.progress_options
-@options.json_option
-@options.store_option
+@options.run_options
 def run(name: str, **asked: Any) -> int:
     """Run the built-in study NAME; its own table shows this host's numbers.
 
@@ -101,7 +98,7 @@ def run(name: str, **asked: Any) -> int:
       virtune compare study run datapath --rig vhost-user
       virtune compare study run nvme-scaling --at-load 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.run_study import StudyRequest, ask_for
+    from virtune.cli.common.run_study import ask_for
     from virtune.flows.run.question import builtin
     from virtune.model.study_options import DEFAULT_SPAN
 
@@ -110,4 +107,4 @@ def run(name: str, **asked: Any) -> int:
     if asked["quick"]:
         asked["span"] = asked["span"] or DEFAULT_SPAN
         asked["rounds"] = asked["rounds"] or max(1, min(10, QUICK_TRIALS // study.cells))
-    return ask_for(StudyRequest.read(study.kind, asked, out, builtin=name))
+    return ask_for(study.kind, asked, out, builtin=name)

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 @options.study_options("tune")
 @options.report_option
 @click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
-@options.begin_options
-@options.progress_options
-@options.json_option
-@options.store_option
+@options.run_options
 def tune(**asked: Any) -> None:
     """Find the best configuration of a disk in a fraction of a grid's time.
 
@@ -50,10 +47,7 @@ def tune(**asked: Any) -> None:
 @options.study_options("sweep")
 @options.study_option("fail_if", "sweep")
 @options.report_option
-@options.begin_options
-@options.progress_options
-@options.json_option
-@options.store_option
+@options.run_options
 def sweep(**asked: Any) -> int:
     """Offer one disk stack more and more load, up to its saturation.
 
@@ -69,24 +63,25 @@ def sweep(**asked: Any) -> int:
       virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.cli.common.run_study import StudyRequest, show_plan, when_quiet, with_its_load
+    from virtune.cli.common.run_study import show_plan, when_quiet, with_its_load
+    from virtune.flows.run.preconditions import Leave
+    from virtune.flows.run.question import Question
     from virtune.flows.run.sweep import run_sweep, sweep_for
     from virtune.model.study import StudyKind
     from virtune.store.store import Store
 
-    request = StudyRequest.read(StudyKind.SWEEP, asked, ResultOutput.read(asked))
-    study, facts = sweep_for(with_its_load(request.question, request.question.like, sweep_for))
-    if request.dry_run:
-        return show_plan(study, request.leave, "until the curve shows what was asked for")
-    facts = when_quiet(study, facts, request.out.wait_quiet, quiet=request.out.quiet)
-    if request.out.verbose:
+    out = ResultOutput.read(asked)
+    question = Question.of(options.read_options("sweep", asked), StudyKind.SWEEP, conditions=out.conditions)
+    study, facts = sweep_for(with_its_load(question, question.like, sweep_for))
+    leave = Leave(write_to=question.allow_write_to, in_use=question.allow_in_use)
+    if asked["dry_run"]:
+        return show_plan(study, leave, "until the curve shows what was asked for")
+    facts = when_quiet(study, facts, out.wait_quiet, quiet=out.quiet)
+    if out.verbose:
         options.say_options(study)
-    with Store(request.store) as store:
+    with Store(asked["store"]) as store:
         return sweeping(
-            store,
-            study,
-            lambda say: run_sweep(study, store=store, say=say, leave=request.leave, facts=facts),
-            request.out,
+            store, study, lambda say: run_sweep(study, store=store, say=say, leave=leave, facts=facts), out
         )
 
 

@@ -53,16 +53,7 @@ _AT = ("%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:
 @click.option("--last", type=SecondsType(), metavar="TIME", help="Say what was slow in the last 8h, and why.")
 @click.option("--at", metavar="TIME", help="Show the disks as they were at 03:12, or '2026-11-26 03:12'.")
 @json_option
-def watch(
-    vms: tuple[str, ...],
-    *,
-    rules: tuple[str, ...],
-    history: Path | None,
-    last: float | None,
-    at: str | None,
-    as_json: bool,
-    **asked: Any,
-) -> int:
+def watch(vms: tuple[str, ...], *, last: float | None, at: str | None, **asked: Any) -> int:
     """Watch the disks of running VMs for hours: say when a rule holds and why, and keep what was seen.
 
     All VMs of this host are watched, or those that are named; VMs that start are found. A line says that a rule holds
@@ -84,10 +75,12 @@ def watch(
     from virtune.flows.live.watch import Watched
     from virtune.plan.goal import parse_rule
 
+    rules, history = asked["rules"], asked["history"]
     if last is not None or at is not None:
-        if rules or any(value for name, value in asked.items() if name != "interval") or (last and at):
+        others = (value for name, value in asked.items() if name not in ("interval", "history", "as_json"))
+        if any(others) or (last and at):
             raise UsageError("--last or --at asks the history: with VM, --history and --json, and nothing else")
-        _ask(history or in_data("watch.history")(), vms, last, at, as_json=as_json)
+        _ask(history or in_data("watch.history")(), vms, last, at, as_json=asked["as_json"])
         return 0
     if not asked["interval"] >= INTERVAL_MIN:
         raise UsageError(f"--interval is at least {INTERVAL_MIN:g}s", hint="the kernel counts in steps of 10 ms")
@@ -100,13 +93,12 @@ def watch(
         history = in_data("watch.history")()
     with contextlib.ExitStack() as ends:
         rest = ends.enter_context(Rest(0))  # a service that is stopped has not failed
-        return _run(ends, watched, alarms, history, asked, rest, as_json=as_json)
+        return _run(ends, watched, alarms, {**asked, "history": history}, rest)
 
 
 def _run(
-    ends: contextlib.ExitStack, watched: "Watched", alarms: "Alarms", history: Path | None, asked: Mapping[str, Any],
-    rest: Rest, *, as_json: bool,
-) -> int:  # fmt: skip
+    ends: contextlib.ExitStack, watched: "Watched", alarms: "Alarms", asked: Mapping[str, Any], rest: Rest
+) -> int:
     """Look until it is over; returns the exit status."""
     from virtune.analyse.watch import looks_of
     from virtune.flows.live.history import History
@@ -115,7 +107,7 @@ def _run(
     from virtune.report.top import event_line
 
     hook = ends.enter_context(Webhook(asked["webhook"], _tell)) if asked["webhook"] else None
-    kept = None if history is None else ends.enter_context(History(history, HISTORY_BYTES))
+    kept = ends.enter_context(History(asked["history"], HISTORY_BYTES)) if asked["history"] else None
     take = _exporter(ends, asked["listen"], alarms) if asked["listen"] else None
     longest = max((one.seconds for one in alarms.rules), default=0.0)
     seen = 0.0
@@ -123,7 +115,7 @@ def _run(
         for look in every:
             for event in alarms.look(look.frame):
                 document = event_document(event)
-                click.echo(json.dumps(document) if as_json else event_line(event))
+                click.echo(json.dumps(document) if asked["as_json"] else event_line(event))
                 if hook is not None:
                     hook.post(document)
             if take is not None:

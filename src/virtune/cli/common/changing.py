@@ -223,11 +223,10 @@ class Measuring:
         from virtune.flows.run.fix import candidate_of, question_of
         from virtune.flows.run.question import study_for
 
-        asked = self.asked
-        like = liken(found, target, rig=asked.rig, scratch=asked.scratch, target=asked.target is not None)
+        like = liken(found, target, self.asked)
         changed = candidate_of(found, target, after, like)
         if changed is not None:
-            study_for(question_of(asked, [changed], like, title="", loads=self.loads))
+            study_for(question_of(self.asked, [changed], like, title="", loads=self.loads))
         return like, changed
 
     def _result(

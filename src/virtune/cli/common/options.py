@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that several verbs share: those of a study by their rows in `model/study_options`, and the others."""
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ from virtune.model.text import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from virtune.model.study import Study
+    from virtune.store.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -204,6 +206,16 @@ def require_store(store: StorePlace, study: str) -> None:
         raise UsageError(f"no study {study!r}, and no studies yet", hint=hint)
 
 
+@contextlib.contextmanager
+def stored(store: StorePlace, study: str, *, reading: bool = True) -> Iterator[tuple["Store", str]]:
+    """Give a store with a study in it, and the study's id; raises UsageError where there is none."""
+    from virtune.store.store import Store
+
+    require_store(store, study)
+    with Store(store, reading=reading) as kept:
+        yield kept, kept.find(study)
+
+
 verbose_option = click.option(
     "--verbose", "-v", is_flag=True, help="Also say the value of every option and where it came from."
 )
@@ -245,6 +257,10 @@ progress_options = adding(
 """Both tell how much is said."""
 
 
+run_options = adding(begin_options, progress_options, json_option, store_option)
+"""What every verb that measures has besides the options of its study."""
+
+
 def study_options(verb: str, *, besides: tuple[str, ...] = ("fail_if",)) -> Callable[[Command], Command]:
     """Add the options of a verb by their rows, without those `besides`, which stand elsewhere in its help."""
     return adding(*(study_option(name, verb) for name in rows.options_of(verb) if name not in besides))
@@ -253,21 +269,16 @@ def study_options(verb: str, *, besides: tuple[str, ...] = ("fail_if",)) -> Call
 def study_option(name: str, verb: str) -> Callable[[Command], Command]:
     """Add one option of a verb by its row. A missing one is None, so that plan files and defaults apply."""
     row = rows.OPTIONS[name]
-    settings: dict[str, Any] = {"help": help_of(name, verb), "metavar": rows.for_verb(row.metavar, verb)}
+    default = rows.default_words(row, verb)
+    words = f"{rows.for_verb(row.help, verb)}{f'  [default: {default}]' if default else ''}"
     if row.takes is rows.Takes.SWITCH:
-        return click.option(rows.flag_of(name), name, is_flag=True, help=settings["help"])
+        return click.option(rows.flag_of(name), name, is_flag=True, help=words)
+    settings: dict[str, Any] = {"help": words, "metavar": rows.for_verb(row.metavar, verb)}
     if row.many and verb not in row.once:
         settings["multiple"] = True
     else:
         settings["default"] = None
     return click.option(rows.flag_of(name), *row.also, name, type=_type_of(row, verb), **settings)
-
-
-def help_of(name: str, verb: str) -> str:
-    """Return an option's help for a verb, with its default."""
-    row = rows.OPTIONS[name]
-    default = rows.default_words(row, verb)
-    return f"{rows.for_verb(row.help, verb)}{f'  [default: {default}]' if default else ''}"
 
 
 def read_options(verb: str, words: Mapping[str, Any]) -> rows.StudyOptions:

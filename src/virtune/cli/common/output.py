@@ -94,8 +94,14 @@ def show_result(
         show_check(record, as_json=out.as_json, brief=brief)
         return 0
     rulings = out.rulings(record)
+    authors = _authors(record)
     if out.report is not None:
-        _write_result(result, record, out.report)
+        from virtune.flows.reports.report import page_text
+        from virtune.report.pages.whole import plain_report
+
+        write_report(
+            out.report, page=lambda: page_text(result, record), plain=lambda: plain_report(result, record, authors)
+        )
     if out.as_json:
         from virtune.report.json.result import result_document
 
@@ -110,7 +116,6 @@ def show_result(
             from virtune.report.pages.diagnose import proof_lines
 
             put(Group(*proof_lines(proved), ""))
-        authors = _authors(record)
         if brief:
             put(of_result(result, record.facts, rulings, authors))
         else:
@@ -147,15 +152,6 @@ def screen_lines() -> int | None:
     return shutil.get_terminal_size().lines - SHELL_LINES if sys.stdout.isatty() else None
 
 
-def _write_result(result: Result, record: StudyRecord, path: Path) -> None:
-    from virtune.flows.reports.report import page_text
-    from virtune.report.pages.whole import plain_report
-
-    write_report(
-        path, page=lambda: page_text(result, record), plain=lambda: plain_report(result, record, _authors(record))
-    )
-
-
 def _authors(record: StudyRecord) -> "PublishedStudy | None":
     """Return what the authors of a built-in study printed; None of any other."""
     if not record.study.builtin:
@@ -173,19 +169,14 @@ def put(renderable: RenderableType) -> None:
 
 
 def write_report(path: Path, *, page: Callable[[], str], plain: Callable[[], RenderableType]) -> None:
-    """Write the full report of a result: as text, or with charts to a `.html`."""
+    """Write the full report of a result: with charts to a `.html`, or as text, without colour and at one width."""
     if is_page(path):
         write_text(path, page())
-    else:
-        write_plain(path, plain())
-
-
-def write_plain(path: Path, page: RenderableType) -> None:
-    """Write a page as text, without colour and at one width."""
+        return
     text = io.StringIO()
     console = Console(
         file=text, width=REPORT_COLUMNS, highlight=False, markup=False, emoji=False, no_color=True,
         force_terminal=False,
     )  # fmt: skip
-    console.print(Clean(page), crop=False, end="")
+    console.print(Clean(plain()), crop=False, end="")
     write_text(path, text.getvalue())

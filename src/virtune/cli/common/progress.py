@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self, TypeVar
 
 import click
@@ -199,9 +199,7 @@ class Face:
             self._shown.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown.stop()
 
     def __call__(self, event: events.Event) -> None:
@@ -307,10 +305,8 @@ class Recorded:
         self._file.write(self.run)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__(None, None, None)
 
     def __call__(self, event: events.Event) -> None:
         """Pass an event on."""

@@ -8,7 +8,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,16 +134,8 @@ class ResultOutput:
             from virtune.flows.reports.report import conditions_of
 
             conditions = conditions_of(conditions)  # published service levels written out
-        out = cls(
-            conditions=parse_conditions(conditions),
-            as_json=bool(words.get("as_json")),
-            report=words.get("report"),
-            markdown=words.get("markdown"),
-            junit=words.get("junit"),
-            wait_quiet=words.get("wait_quiet"),
-            quiet=bool(words.get("quiet")),
-            verbose=bool(words.get("verbose")),
-        )
+        said = {one.name: words[one.name] for one in fields(cls) if words.get(one.name) is not None}
+        out = cls(conditions=parse_conditions(conditions), **said)
         if out.junit is not None and not out.conditions:
             raise UsageError("--junit needs at least one --fail-if", hint="`--fail-if 'latency.p99 > +5%'`")
         if out.markdown == STDOUT and out.as_json:

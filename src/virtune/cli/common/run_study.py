@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the options of a verb to a study or a search that runs, and its result on stdout."""
+"""From the options of a verb to a study, a search or a proof that runs, and its result on stdout."""
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import click
@@ -13,20 +12,20 @@ from rich.live import Live
 
 from virtune.bench.volumes import seen_at
 from virtune.cli.common.options import read_options, say_options
-from virtune.cli.common.output import proof_shown, put, say_report, show_result, write_report
+from virtune.cli.common.output import proof_shown, put, say_report, screen_lines, show_result, write_report
 from virtune.cli.common.progress import Face, carried_now, most_text, under_face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.flows.probe import wait_until_quiet
 from virtune.flows.run.preconditions import Leave
-from virtune.flows.run.question import Question, facts_text, study_for
-from virtune.flows.run.study import rehearse, run_study
+from virtune.flows.run.question import LOOK_SECONDS, Question, facts_text, its_load, study_for
+from virtune.flows.run.study import Finished, rehearse, run_study
 from virtune.flows.run.trial import all_seconds, directory_of
 from virtune.flows.run.tune import beforehand, brought_up, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
+from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.event import Event, Noticed, Say, SearchMoved
-from virtune.model.evidence import StudyRecord, compared_unseen
-from virtune.model.result import Result
+from virtune.model.evidence import compared_unseen
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import StudyOptions
 from virtune.model.text import format_bytes, format_seconds, printable
@@ -35,38 +34,6 @@ from virtune.report.pages.diagnose import load_known
 from virtune.report.pages.tune import live, state_line
 from virtune.report.reproduce import question_of
 from virtune.store.store import Store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyRequest:
-    """The options of one call, and what becomes of its result."""
-
-    question: Question
-    leave: Leave
-    store: StorePlace
-    out: ResultOutput
-    dry_run: bool = False
-
-    @classmethod
-    def read(
-        cls, kind: StudyKind, words: dict[str, Any], out: ResultOutput, *, plan: Path | None = None, builtin: str = ""
-    ) -> "StudyRequest":
-        """Sort what click parsed, of which `out` took its part."""
-        options = read_options("study" if builtin else kind, words)
-        return cls(
-            question=Question(
-                kind=kind,
-                plan=plan,
-                builtin=builtin,
-                conditions=out.conditions,
-                **{one.name: getattr(options, one.name) for one in fields(options)},
-            ),
-            leave=Leave(write_to=options.allow_write_to, in_use=options.allow_in_use),
-            store=words["store"],
-            out=out,
-            dry_run=words["dry_run"],
-        )
-
 
 Asked = TypeVar("Asked", bound=StudyOptions)
 
@@ -83,8 +50,6 @@ def with_its_load(asked: Asked, vm: str | None, check: Callable[[Asked], object]
         raise UsageError("--its-load is the load of the VM of --like", hint="`--like VM[:DISK] --its-load`")
     if asked.workloads:
         raise UsageError("--its-load takes the place of --workload", hint="leave one of them out")
-    from virtune.flows.run.its_load import LOOK_SECONDS, its_load
-
     if check is not None:
         check(asked)
     click.echo(printable(f"looking at the load of {vm} for {LOOK_SECONDS:g} s"), err=True)
@@ -103,20 +68,24 @@ def when_quiet(study: Study, facts: str, seconds: float | None, *, quiet: bool) 
     return facts_text(Path(study.scratch))
 
 
-def ask_for(asked: StudyRequest) -> int:
-    """Run the requested study and show its result; returns the exit code."""
-    study = study_for(with_its_load(asked.question, asked.question.like, study_for))
-    if asked.dry_run:
-        return show_plan(study, asked.leave)
-    facts = when_quiet(study, "", asked.out.wait_quiet, quiet=asked.out.quiet) or facts_text(Path(study.scratch))
-    if asked.out.verbose:
+def ask_for(
+    kind: StudyKind, words: dict[str, Any], out: ResultOutput, *, plan: Path | None = None, builtin: str = ""
+) -> int:
+    """Run the study that was asked for, by all that click parsed, of which `out` took its part, and show its result;
+    returns the exit code.
+    """
+    asked = read_options("study" if builtin else kind, words)
+    question = Question.of(asked, kind, plan=plan, builtin=builtin, conditions=out.conditions)
+    study = study_for(with_its_load(question, question.like, study_for))
+    leave = Leave(write_to=asked.allow_write_to, in_use=asked.allow_in_use)
+    if words["dry_run"]:
+        return show_plan(study, leave)
+    facts = when_quiet(study, "", out.wait_quiet, quiet=out.quiet) or facts_text(Path(study.scratch))
+    if out.verbose:
         say_options(study)
-    with Store(asked.store) as store:
+    with Store(words["store"]) as store:
         return going_on(
-            store,
-            study,
-            lambda say: run_study(study, store=store, say=say, leave=asked.leave, facts=facts),
-            asked.out,
+            store, study, lambda say: run_study(study, store=store, say=say, leave=leave, facts=facts), out
         )
 
 
@@ -155,22 +124,24 @@ def show_plan(study: Study, leave: Leave, words: str = "") -> int:
 _ARMS_SHOWN = 20
 
 
-def going_on(store: Store, study: Study, work: Callable[[Say], tuple[StudyRecord, Result]], out: ResultOutput) -> int:
+def going_on(store: Store, study: Study, work: Callable[[Say], Finished], out: ResultOutput) -> int:
     """Run the trials with a progress display, then show the result; when interrupted, the result so far.
 
     Returns the exit code of the conditions.
     """
 
-    def so_far() -> tuple[StudyRecord, Result] | None:
-        record, result = current(store, study.id)
-        return (record, result) if result.trials_done else None
-
-    def show(found: tuple[StudyRecord, Result]) -> int:
+    def show(found: Finished) -> int:
         record, result = found
         return show_result(result, record, out, brief=not out.verbose, proved=proof_shown(store, record, result))
 
     face = Face(quiet=out.quiet, verbose=out.verbose)
-    return under_face(face, work, so_far, show, store=store, study=study)
+    return under_face(face, work, lambda: _so_far(store, study.id), show, store=store, study=study)
+
+
+def _so_far(store: Store, study: str) -> Finished | None:
+    """Return an interrupted study with its result; None where nothing of it was measured."""
+    record, result = current(store, study)
+    return (record, result) if result.trials_done else None
 
 
 class RaceFace(Face):
@@ -181,12 +152,10 @@ class RaceFace(Face):
         self._table: Live | None = None
         self._said = ""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._table is not None:
             self._table.stop()
-        super().__exit__(kind, error, trace)
+        super().__exit__()
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -282,5 +251,55 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
         from virtune.report.markdown import tuning_markdown
 
         write_markdown(out.markdown, tuning_markdown(known, facts, words))
+    if out.report is not None:
+        say_report(out.report)
+
+
+def run_proof(path: StorePlace, study: str, number: int | None, asked: StudyOptions, out: ResultOutput) -> None:
+    """Run the comparison that tests the accusation of a stored study, and write the verdict."""
+    from virtune.flows.run.prove import plan_proof, proven
+
+    with Store(path) as store:
+        name = store.find(study)
+        store.require_own(name)
+        planned = plan_proof(store, name, number, asked)
+        if (test := planned.study) is None:
+            _show_proof(planned.accused, None, out)
+            return
+        under_face(
+            Face(quiet=out.quiet, verbose=out.verbose),
+            lambda say: run_study(test, store=store, say=say, leave=Leave(), facts=planned.facts),
+            lambda: _so_far(store, test.id),
+            lambda ran: _show_proof(proven(store, planned.accused, *ran), ran, out),
+            store=store,
+            study=test,
+        )
+
+
+def _show_proof(found: Diagnosis, ran: Finished | None, out: ResultOutput) -> None:
+    from virtune.report.pages.diagnose import DiagnosisScreen, render
+
+    def page() -> str:
+        from virtune.flows.reports.report import page_html
+        from virtune.report.html.page import proof_page
+
+        if ran is None:
+            raise UsageError("nothing was measured, so there is no page", hint="`--markdown FILE` has the reason")
+        record, result = ran
+        return page_html(proof_page(found, result, record))
+
+    if out.report is not None:
+        write_report(out.report, page=page, plain=lambda: render([found]))
+    if out.as_json:
+        from virtune.report.json.live import diagnose_document
+
+        click.echo(json.dumps(diagnose_document([found]), indent=2))
+    elif out.markdown != STDOUT:
+        put(render([found]) if out.verbose else DiagnosisScreen(found=[found], lines=screen_lines()))
+    if out.markdown is not None:
+        from virtune.report.markdown import proof_markdown
+
+        result, facts = (None, "") if ran is None else (ran[1], ran[0].facts)
+        write_markdown(out.markdown, proof_markdown(found, result, facts))
     if out.report is not None:
         say_report(out.report)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A verb as a command line has it: the options that most people use first in its help, and the verbs below it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -53,9 +52,12 @@ class Verb(click.Command):
         if params[-1].name != "help_all":
             super().format_options(ctx, formatter)
         else:
-            for title, options in _sections(shown):
-                with formatter.section(title):
-                    formatter.write_dl([record for one in options if (record := one.get_help_record(ctx))])
+            place = {name: title for title, names in _SECTIONS.items() for name in names.split()}
+            for title in (*_SECTIONS, "Result"):
+                here = (one for one in shown if place.get(one.name or "", "Result") == title)
+                if rows := [record for one in here if (record := one.get_help_record(ctx))]:
+                    with formatter.section(title):
+                        formatter.write_dl(rows)
             if len(shown) < len(params):
                 formatter.write_paragraph()
                 more = len(params) - len(shown) - 2
@@ -83,14 +85,6 @@ def list_below(ctx: click.Context, formatter: click.HelpFormatter, title: str) -
     if rows := [(f"{ctx.info_name} {name}", words) for name, words in below(ctx.info_name)]:
         with formatter.section(title):
             formatter.write_dl(rows)
-
-
-def _sections(options: list[click.Option]) -> Iterator[tuple[str, list[click.Option]]]:
-    """Yield the sections that have some of these options."""
-    place = {name: title for title, names in _SECTIONS.items() for name in names.split()}
-    for title in (*_SECTIONS, "Result"):
-        if found := [one for one in options if place.get(one.name or "", "Result") == title]:
-            yield title, found
 
 
 def _help_all(ctx: click.Context, _: click.Parameter, asked: Any) -> None:

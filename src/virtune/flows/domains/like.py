@@ -54,10 +54,7 @@ def begun_like(
     """
     if asked.like is None:
         return asked, sources, ()
-    vm = vm or like_vm(
-        asked.like, connect=asked.connect, rig=asked.rig, instead=asked.settings, scratch=asked.scratch,
-        target=asked.target is not None,
-    )  # fmt: skip
+    vm = vm or like_vm(asked, instead=asked.settings)
     given = {"rig": vm.rig, "settings": (*vm.settings, *asked.settings), "scratch": asked.scratch or vm.scratch}
     took = {name: Provenance.LIKE for name in given if name not in sources}
     if asked.its_load:
@@ -72,10 +69,7 @@ def searched_like(asked: StudyOptions) -> tuple[StudyOptions, tuple[ChosenOption
     if asked.like is None:
         return asked, ()
     own = [word for word in (asked.baseline or "").split(",") if word.strip()]
-    vm = like_vm(
-        asked.like, connect=asked.connect, rig=asked.rig, instead=(*asked.fix, *own), scratch=asked.scratch,
-        target=asked.target is not None,
-    )  # fmt: skip
+    vm = like_vm(asked, instead=(*asked.fix, *own))
     varied = {one.id for text in asked.vary for one in matching(text.partition("=")[0].strip())} or VARIED_BY_DEFAULT
     theirs = [word for word in vm.settings if word.partition("=")[0] in varied]
     held = [word for word in vm.settings if word not in theirs]
@@ -86,34 +80,18 @@ def searched_like(asked: StudyOptions) -> tuple[StudyOptions, tuple[ChosenOption
     return asked, vm.unlike
 
 
-def like_vm(
-    word: str,
-    *,
-    connect: str | None,
-    rig: str | None,
-    instead: Sequence[str] = (),
-    scratch: Path | None = None,
-    target: bool = False,
-) -> LikeVm:
-    """Return what a study takes from the VM and disk that a user named: a file with its configuration, the number of
-    a Proxmox VM, or a libvirt domain.
+def like_vm(asked: StudyOptions, *, instead: Sequence[str] = ()) -> LikeVm:
+    """Return what a study takes from the VM and disk that it is to be like: a file with its configuration, the number
+    of a Proxmox VM, or a libvirt domain.
 
     `instead` are the user's own settings, which take the place of the VM's. Raises UsageError where there is no such
     VM or disk, or several; PlanError where QEMU does not run it, or its storage cannot be used.
     """
-    found, name = find_vm(word, connect)
-    return liken(found, name, rig=rig, instead=instead, scratch=scratch, target=target)
+    found, name = find_vm(asked.like or "", asked.connect)
+    return liken(found, name, asked, instead=instead)
 
 
-def liken(
-    found: FoundDomain,
-    name: str,
-    *,
-    rig: str | None,
-    instead: Sequence[str] = (),
-    scratch: Path | None = None,
-    target: bool = False,
-) -> LikeVm:
+def liken(found: FoundDomain, name: str, asked: StudyOptions, *, instead: Sequence[str] = ()) -> LikeVm:
     """Return the same of a VM that was found, and the name of its disk. Raises as `like_vm` does."""
     found = as_it_is_now(found)
     domain = found.subject.domain
@@ -125,10 +103,10 @@ def liken(
     disk = disk_of(found, name)
     elsewhere = found.subject.host.kernel is None
     kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
-    rig = rig or ("qemu" if kvm else "storage-daemon")
-    own = target or scratch is not None
-    scratch = scratch if own else _storage(domain.name, disk, found.subject.connect, elsewhere=elsewhere)
-    plain = target or volume_place(str(scratch)) is not None
+    rig = asked.rig or ("qemu" if kvm else "storage-daemon")
+    own = asked.target is not None or asked.scratch is not None
+    scratch = asked.scratch if own else _storage(domain.name, disk, found.subject.connect, elsewhere=elsewhere)
+    plain = asked.target is not None or volume_place(str(scratch)) is not None
     taken: Likeness = carried(likeness(looked_at(found.subject, disk)), rig, instead=instead, target=plain)
     return LikeVm(
         rig=rig,

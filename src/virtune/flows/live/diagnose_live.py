@@ -48,16 +48,6 @@ Wait = Callable[[float], None]
 """What waits for so many seconds."""
 
 
-def diagnose_domain(
-    uri: str, name: str, *, disk: str, seconds: float, histograms: bool = False, wait: Wait = time.sleep
-) -> tuple[Diagnosis, ...]:
-    """Observe a running libvirt domain; `disk` is a target, empty for all of its disks.
-
-    Raises PreconditionError when it does not run, UsageError when it has no such disk.
-    """
-    return look(LiveDomain(Virsh(uri), name), disk=disk, seconds=seconds, histograms=histograms, wait=wait)
-
-
 def diagnose_named(
     uri: str | None, name: str, *, disk: str, seconds: float, histograms: bool = False, wait: Wait = time.sleep
 ) -> tuple[Diagnosis, ...]:
@@ -69,9 +59,8 @@ def diagnose_named(
     if (socket := monitor_of(uri, name)) is not None:
         return diagnose_monitor(socket, f":{disk}", seconds=seconds, histograms=histograms, wait=wait)
     try:
-        return diagnose_domain(
-            uri or default_uri(), name, disk=disk, seconds=seconds, histograms=histograms, wait=wait
-        )
+        domain = LiveDomain(Virsh(uri or default_uri()), name)
+        return look(domain, disk=disk, seconds=seconds, histograms=histograms, wait=wait)
     except (PreconditionError, MissingToolError) as error:
         running = emulators_here() if uri is None else ()
         there = ", ".join(f"{one.name or 'unnamed'} ({one.pid})" for one in running if one.sockets)

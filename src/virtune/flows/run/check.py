@@ -41,21 +41,8 @@ def check_study(asked: StudyOptions) -> tuple[Study, str]:
     known = read_rig(rig)  # None where there is no such rig, which `study_for` refuses
     beside = METAL.beside_seconds if known is None else known.kind.beside_seconds
     block = 2 * (each + OPTIONS["ramp"].default + beside)
-    study = study_for(
-        Question(
-            kind=StudyKind.CHECK,
-            rig=rig,
-            settings=asked.settings,
-            arms=("A:", "B:"),
-            workloads=asked.workloads,
-            rounds=max(ROUNDS_MIN, round(seconds / block)),
-            seconds=each,
-            seed=asked.seed,
-            scratch=asked.scratch,
-            span=asked.span,
-            target=asked.target,
-        )
-    )
+    own = {"rig": rig, "arms": ("A:", "B:"), "rounds": max(ROUNDS_MIN, round(seconds / block)), "seconds": each}
+    study = study_for(Question.of(asked, StudyKind.CHECK, **own))
     options, sources = layered((Provenance.FLAG, asked))
     values = {"seed": study.seed, "scratch": None if study.target else study.scratch}
     return replace(study, options=recorded("check", options, sources, values)), facts_text(Path(study.scratch))

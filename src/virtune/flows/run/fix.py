@@ -2,9 +2,11 @@
 """`fix`: what the audit says of a VM's disk, measured on a scratch disk like it, and the changes that showed better.
 
 What is measured is the changed configuration itself, read again: so what is applied afterwards is what was measured.
-Where virtune writes no configuration, of a QEMU's command line, it is the VM as it is now with the changes made.
+Where virtune writes no configuration, of a QEMU's command line, it is the VM as it is now with the changes made, and
+what makes them by hand is said.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +17,21 @@ from virtune.advise.audit import Consequences, audit
 from virtune.advise.placement import NAME as FLASH
 from virtune.advise.placement import flash
 from virtune.advise.rule import RULES
+from virtune.bench.live.emulators import emulators_here
+from virtune.bench.live.monitor import monitored
 from virtune.flows.domains.domains import FoundDomain
 from virtune.flows.domains.like import LikeVm, as_it_is_now, looked_at
 from virtune.flows.run.question import AS_IT_IS, Question
 from virtune.model.domain import LIMIT_KNOBS, Domain, DomainDisk, SettingChange
 from virtune.model.durability import durability_of
-from virtune.model.errors import PlanError, ReadError, UsageError
+from virtune.model.errors import PlanError, PreconditionError, ReadError, RigError, UsageError
 from virtune.model.evidence import Damaged, StudyRecord
 from virtune.model.finding import Finding, Severity
 from virtune.model.knob import Risk
+from virtune.model.knobs import find
 from virtune.model.reason import Reason
 from virtune.model.result import Result
-from virtune.model.stack import Stack
+from virtune.model.stack import LIMITS, Stack
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import Provenance, StudyOptions
 from virtune.model.verdict import Comparison, Verdict
@@ -88,7 +93,8 @@ def fixes_for(
     unknown = [name for name in also if name not in RULES]
     if unknown:
         raise UsageError(f"there is no rule {unknown[0]!r}", hint="`virtune fix VM` lists what is left, by its rule")
-    findings = tuple(one for one in _findings(found) if _is_of(one, disk))
+    places = ("", disk.target, f"scsi:{disk.controller}" if disk.bus == "scsi" else "")
+    findings = tuple(one for one in _findings(found) if one.at in places)
     found = as_it_is_now(found)
     # what is done by hand shows by itself whether the guest boots
     needed, tries, left = _sorted(findings, also=also, comes_back=comes_back or not found.language.writes)
@@ -138,11 +144,11 @@ def _changed(found: FoundDomain, turns: Sequence[SettingChange]) -> Domain:
     """Return a VM with these changes. Raises PlanError or ReadError where they cannot be made."""
     if not found.language.writes:
         return turned(found.subject.domain, *turns)
-    return _read_again(found, found.language.alter(found.text, *turns, domain=_name(found)))
+    return _read_again(found, found.language.alter(found.text, *turns, domain=found.subject.domain.name))
 
 
 def _read_again(found: FoundDomain, after: bytes) -> Domain:
-    return next(one for one in found.language.domains(after) if one.name in ("", _name(found)))
+    return next(one for one in found.language.domains(after) if one.name in ("", found.subject.domain.name))
 
 
 def _own_reason(found: FoundDomain, alone: Sequence[SettingChange], said: str) -> str:
@@ -186,14 +192,6 @@ def _sorted(
 
 DRIVEN = ("device.bus", "device.scsi_controller")
 """For another one of these a guest needs another driver."""
-
-
-def _is_of(finding: Finding, disk: DomainDisk) -> bool:
-    return finding.at in ("", disk.target) or (disk.bus == "scsi" and finding.at == f"scsi:{disk.controller}")
-
-
-def _name(found: FoundDomain) -> str:
-    return found.subject.domain.name
 
 
 def _of_template(
@@ -279,9 +277,10 @@ def question_of(
         own = {knob for knob, _ in _pairs(one.settings)} | one.without
         kept = (f"{knob}={value}" for knob, value in taken.items() if knob not in own)
         arms.append((one.name, (*kept, *one.settings)))
-    given = {name: getattr(asked, name) for name in StudyOptions.__dataclass_fields__}
-    given |= {"arms": tuple(arms), "baseline": AS_IT_IS, "title": title, "like": vm.said}
-    return Question(kind=StudyKind.COMPARE, **given, vm=replace(vm, settings=held), given_workloads=tuple(loads))
+    return Question.of(
+        asked, StudyKind.COMPARE, arms=tuple(arms), baseline=AS_IT_IS, title=title, like=vm.said,
+        vm=replace(vm, settings=held), given_workloads=tuple(loads),
+    )  # fmt: skip
 
 
 def measured_before(store: Store, study: Study) -> StudyRecord | None:
@@ -406,3 +405,39 @@ def _least(study: Study, result: Result, arm: str) -> float:
     ratios = [one.ratio for one in _main(study, result, arm) if one.verdict is Verdict.BETTER and one.ratio]
     ends = [(one.low, one.high) for one in ratios if one.low > 0]
     return min((min(abs(math.log(low)), abs(math.log(high))) for low, high in ends), default=0.0)
+
+
+def by_hand(found: FoundDomain, target: str, turns: Sequence[SettingChange]) -> Iterator[str]:
+    """Yield what makes these changes of a disk: its limits at once, where it runs and its monitor tells how, and all
+    of them from the next start on, but for limits that it has now alone.
+    """
+    limits = {one.knob: one for one in LIMITS}
+    if any(turn.knob in limits and turn.value is None for turn in turns):
+        for command in _lifts(found, target):
+            yield f"at once and until QEMU ends, by QMP, the limits of {target} are lifted by: {command}"
+        if found.subject.running is not None:
+            yield f"`virtune diagnose {found.subject.like or found.subject.domain.name}` tells what limits it now"
+    written = found.subject.domain.disk(target)
+    for turn in turns:
+        limit, at = limits.get(turn.knob), turn.at or "the VM"
+        if limit is not None and turn.value is None:
+            if written is None or limit.libvirt not in written.rate_limits:
+                continue
+            how = f"leave out throttling.{limit.qmp} ({limit.drive}) of its -drive, or x-{limit.qmp} of its group"
+        else:
+            how = f"no {turn.knob}" if turn.value is None else f"{turn.knob}={turn.value}"
+            spelled = find(turn.knob).spelled.get("qemu")
+            how += f" ({spelled})" if spelled else ""
+            how += ", once its guest has the driver" if turn.knob in DRIVEN else ""
+        yield f"from its next start on, in what starts it, for {at}: {how}"
+
+
+def _lifts(found: FoundDomain, target: str) -> tuple[str, ...]:
+    """Return the commands of the monitor that lift the limits of a disk that runs here; none where it has none."""
+    sockets = (one.sockets for one in emulators_here() if str(one.command_line) == found.origin)
+    for place in (place for some in sockets for place in some):
+        with contextlib.suppress(PreconditionError, RigError), monitored(place, paused_too=True) as view:
+            return tuple(
+                dict.fromkeys(way for one in view.vm.disks if one.target == target for way in one.lifts.values())
+            )
+    return ()

@@ -11,16 +11,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 from virtune.bounded import read_up_to
 from virtune.fio.workloads import own_times, parse_workload, read_job_file
-from virtune.flows.domains.like import LikeVm, begun_like
+from virtune.flows.domains.domains import FoundDomain
+from virtune.flows.domains.like import LikeVm, as_it_is_now, begun_like, disk_of, find_vm, path_of
 from virtune.flows.probe import probe
 from virtune.flows.run.preconditions import guest_is_built, with_drive
 from virtune.flows.run.study import new_study, random_seed
 from virtune.model import study_options as options
-from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.bottleneck import Diagnosis
+from virtune.model.errors import MissingToolError, PlanError, PreconditionError
 from virtune.model.metric import checked_metric
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB, read_rig
 from virtune.model.stack import MEMORY, VOLUMES, Stack, volume_place
@@ -244,6 +246,12 @@ class Question(options.StudyOptions):
     given_workloads: tuple[Workload, ...] = ()
     conditions: tuple[Threshold, ...] = ()
 
+    @classmethod
+    def of(cls, asked: options.StudyOptions, kind: StudyKind, **others: Any) -> "Question":
+        """Return a question with these options, and others beside them or in their place."""
+        given = {name: getattr(asked, name) for name in options.StudyOptions.__dataclass_fields__}
+        return cls(kind=kind, **(given | others))
+
     @property
     def verb(self) -> str:
         """The verb whose options they are."""
@@ -324,19 +332,8 @@ def _quickly(question: Question) -> options.StudyOptions:
 
 
 def _values(study: Study) -> dict[str, object]:
-    alike = (
-        "baseline",
-        "metric",
-        "pairs",
-        "margin",
-        "confidence",
-        "rounds",
-        "seconds",
-        "attempts",
-        "seed",
-        "connect",
-    )
-    return {name: getattr(study, name) for name in alike} | {
+    alike = "baseline metric pairs margin confidence rounds seconds attempts seed connect"
+    return {name: getattr(study, name) for name in alike.split()} | {
         "workloads": tuple(workload.name for workload in study.workloads),
         "budget": study.budget_seconds,
         "ramp": study.ramp_seconds,
@@ -559,3 +556,48 @@ def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | N
 
 def _or(*values: float | None) -> float:
     return next(value for value in values if value is not None)
+
+
+LOOK_SECONDS = 10.0
+"""How long a disk is looked at for `--its-load`."""
+
+
+def its_load(word: str, connect: str | None) -> Diagnosis:
+    """Return what is seen of the disk `VM[:DISK]` under its load, whose `workload` is not empty.
+
+    Raises UsageError where there is no such VM or disk, PreconditionError where it does not run or its disk is idle.
+    """
+    found, name = find_vm(word, connect)
+    disk = disk_of(as_it_is_now(found), name)
+    # Proxmox VE 8 calls a disk's drive `drive-scsi0`
+    called = {disk.target, f"drive-{disk.target}"}
+    vm = f"{found.subject.domain.name or found.origin}:{disk.target}"
+    try:
+        every = _looked_at(found, connect)
+    except (PreconditionError, MissingToolError) as error:
+        raise type(error)(f"the load of {vm} cannot be seen: {error.message}", hint=error.hint) from None
+    seen = next((one for one in every if one.disk.rpartition(":")[2] in called), None)
+    if seen is None:
+        raise PreconditionError(f"{vm} is not among the disks of the running VM", hint="`virtune diagnose VM`")
+    if not seen.workload:
+        raise PreconditionError(
+            f"{vm} read and wrote nothing for {LOOK_SECONDS:g} s, so there is no load to repeat",
+            hint="look while it is used, or name a load: `--workload randread-4k`",
+        )
+    return seen
+
+
+def _looked_at(found: FoundDomain, connect: str | None) -> tuple[Diagnosis, ...]:
+    """Look at the running VM of a configuration: that of a process is its own, a Proxmox VM's goes by its number."""
+    # the monitors of QEMUs, of which a study needs nothing else
+    from virtune.bench.live.emulators import emulators_here
+    from virtune.flows.live.diagnose_live import diagnose_monitor, diagnose_named
+
+    origin, domain = Path(found.origin), found.subject.domain
+    here = next((one for one in emulators_here() if one.command_line == origin and one.sockets), None)
+    if here is not None:
+        return diagnose_monitor(here.sockets[0], seconds=LOOK_SECONDS)
+    if found.subject.connect is not None:
+        return diagnose_named(found.subject.connect, domain.name, disk="", seconds=LOOK_SECONDS)
+    called = origin.stem if origin == path_of(origin.stem) else domain.name
+    return diagnose_named(connect, called, disk="", seconds=LOOK_SECONDS)

@@ -26,8 +26,8 @@ from virtune.flows.run import prepare
 from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave, admitted, require_programs
 from virtune.flows.stored.show import by_todays_method, seen_costs, study_id
-from virtune.model import event as events
 from virtune.model.errors import Interrupted, MissingToolError, UsageError
+from virtune.model.event import Event, Noticed, RoundJudged, Say, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.stack import Disk
@@ -94,14 +94,14 @@ def random_seed() -> int:
     return secrets.randbelow(1_000_000)
 
 
-def run_study(study: Study, *, store: Store, say: events.Say, leave: Leave, facts: str) -> Finished:
+def run_study(study: Study, *, store: Store, say: Say, leave: Leave, facts: str) -> Finished:
     """Store a new study and run its trials; returns it with its result.
 
     Raises Interrupted when the user stopped it (finished trials are kept), LoadError when fewer than two arms gave
     measurements, or the only one gave none.
     """
     costs = seen_costs(store, study)
-    planned = events.StudyPlanned(study=study, seconds=trials.all_seconds(study, costs))
+    planned = StudyPlanned(study=study, seconds=trials.all_seconds(study, costs))
     with prepared(study, say, leave, announced=planned) as tools:
         study = prepare.begun(study, loaded(study, tools), tools, store)
         store.add_study(study, facts=facts)
@@ -110,7 +110,7 @@ def run_study(study: Study, *, store: Store, say: events.Say, leave: Leave, fact
 
 
 def resume_study(
-    record: StudyRecord, *, store: Store, say: events.Say, leave: Leave, conditions: tuple[Threshold, ...] = ()
+    record: StudyRecord, *, store: Store, say: Say, leave: Leave, conditions: tuple[Threshold, ...] = ()
 ) -> Finished:
     """Run the rest of a study; finished trials are never repeated.
 
@@ -139,7 +139,7 @@ def finished_result(store: Store, study_id: str) -> Finished:
     return record, summarise(record)
 
 
-def rehearse(study: Study, say: events.Say, leave: Leave) -> None:
+def rehearse(study: Study, say: Say, leave: Leave) -> None:
     """Check all preconditions of a study, and make nothing for it."""
     if not study.simulated:
         _checked(study, say)
@@ -147,7 +147,7 @@ def rehearse(study: Study, say: events.Say, leave: Leave) -> None:
             pass
 
 
-def _checked(study: Study, say: events.Say) -> tuple[Mapping[str, str], Clients, Mapping[str, "DomainAccess"]]:
+def _checked(study: Study, say: Say) -> tuple[Mapping[str, str], Clients, Mapping[str, "DomainAccess"]]:
     """Return the programs that load, what they are to a study, and the ways into its domains; raises where one is
     missing, or a job does not fit.
     """
@@ -165,7 +165,7 @@ def _checked(study: Study, say: events.Say) -> tuple[Mapping[str, str], Clients,
 
 @contextlib.contextmanager
 def prepared(
-    study: Study, say: events.Say, leave: Leave, *, all_up: bool = True, announced: events.Event | None = None
+    study: Study, say: Say, leave: Leave, *, all_up: bool = True, announced: Event | None = None
 ) -> Iterator[trials.Tools]:
     """Check all preconditions before anything is created, then yield the tools with the scratch images in place.
 
@@ -196,7 +196,7 @@ def prepared(
             made = ends.enter_context(scratch_volume(study.volume, study.span_bytes, warden, say))
         if busy := busy_words(busy_facts()):
             so = "trials that others disturb do not count, and --wait-quiet 5m waits for a quiet host"
-            say(events.Noticed(text=f"{busy}: {so}"))
+            say(Noticed(text=f"{busy}: {so}"))
         tools = trials.Tools(
             programs=programs,
             clients=clients,
@@ -217,7 +217,7 @@ def prepared(
 
 @contextlib.contextmanager
 def taken_up(
-    record: StudyRecord, store: Store, say: events.Say, leave: Leave, *, all_up: bool = True
+    record: StudyRecord, store: Store, say: Say, leave: Leave, *, all_up: bool = True
 ) -> Iterator[tuple[StudyRecord, trials.Tools]]:
     """Yield a study that goes on, with its tools. Raises RefusedTargetError for another image than it began with."""
     prepare.require_same_images(record.study)
@@ -269,20 +269,16 @@ def clients_of(study: Study, engines: frozenset[str], programs: Mapping[str, str
     return replace(clients_for(study, engines=engines, installed=generator is not None), described=described)
 
 
-def _usable(engines: frozenset[str], say: events.Say) -> frozenset[str]:
+def _usable(engines: frozenset[str], say: Say) -> frozenset[str]:
     """Leave out io_uring where the kernel denies it, even if fio was built with it."""
     if "io_uring" in engines and try_io_uring() is False:
-        say(
-            events.Noticed(
-                text="io_uring does not work here (`virtune host probe` says why): fio uses another engine"
-            )
-        )
+        say(Noticed(text="io_uring does not work here (`virtune host probe` says why): fio uses another engine"))
         return engines - {"io_uring"}
     return engines
 
 
 def _run_all(
-    study: Study, left: tuple[Trial, ...], tools: trials.Tools, costs: SeenCosts, *, store: Store, say: events.Say
+    study: Study, left: tuple[Trial, ...], tools: trials.Tools, costs: SeenCosts, *, store: Store, say: Say
 ) -> None:
     """Run the trials left; with offered loads, first the baseline's saturation and then the loads that follow from
     it.
@@ -296,22 +292,20 @@ def _run_all(
         study = settled(probed)
         store.replace_study(study)
         for text in disturbed_probes(probed):
-            say(events.Noticed(text=text))
-        say(
-            events.Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops))
-        )
+            say(Noticed(text=text))
+        say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
         _run(study, store.get(study.id).left, tools, costs, store=store, say=say)
 
 
 def _run(
-    study: Study, left: tuple[Trial, ...], tools: trials.Tools, costs: SeenCosts, *, store: Store, say: events.Say
+    study: Study, left: tuple[Trial, ...], tools: trials.Tools, costs: SeenCosts, *, store: Store, say: Say
 ) -> None:
     """Run the trials left, and those proposed after them, until no more are proposed."""
     ended = len(study.trials) - len(left)
     pace = trials.Pace(study, done=ended, busy=trials.host_is_busy(), seen=costs)
-    say(events.StudyStarted(study=study, done=ended, seconds_left=trials.seconds_left(study, left, pace)))
+    say(StudyStarted(study=study, done=ended, seconds_left=trials.seconds_left(study, left, pace)))
     if study.sequential and not study.unsettled and study.rounds_begun <= study.fewest_rounds and left:
-        say(events.Noticed(text=shows(study, trials.rounds_at_most(study, pace))))
+        say(Noticed(text=shows(study, trials.rounds_at_most(study, pace))))
     attempts = trials.Attempts(study, tools, store=store, say=say, pace=pace)
     try:
         if not left:
@@ -320,17 +314,13 @@ def _run(
             for index, trial in enumerate(left):
                 place = trials.place_of(study, trial, pace)
                 say(
-                    events.TrialStarted(
+                    TrialStarted(
                         trial=trial, place=place, seconds_left=trials.seconds_left(study, left[index:], pace)
                     )
                 )
                 record = attempts.make(trial)
                 ended += 1
-                say(
-                    events.TrialEnded(
-                        trial=trial, place=place, summary=trials.summary_of(record), failure=record.failure
-                    )
-                )
+                say(TrialEnded(trial=trial, place=place, summary=trials.summary_of(record), failure=record.failure))
             study, left = _next(study, attempts, pace, store, say)
     except KeyboardInterrupt:
         raise _interrupted(study, ended, pace) from None
@@ -347,7 +337,7 @@ def _interrupted(study: Study, ended: int, pace: trials.Pace) -> Interrupted:
 
 
 def _next(
-    study: Study, attempts: trials.Attempts, pace: trials.Pace, store: Store, say: events.Say
+    study: Study, attempts: trials.Attempts, pace: trials.Pace, store: Store, say: Say
 ) -> tuple[Study, tuple[Trial, ...]]:
     """Make the interim analysis; return the study with the next round, if one is needed.
 
@@ -368,14 +358,14 @@ def _next(
     left = trials.seconds_left(study, (), pace)
     ahead = trials.rounds_at_most(study, pace) - study.rounds_begun if proposed else 0
     say(
-        events.RoundJudged(
+        RoundJudged(
             round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left, ahead=ahead
         )
     )
     now = {(trial.arm, trial.workload) for trial in study.trials if trial.round == study.rounds_begun}
     for (arm, workload), why in seen.lost.items():
         if (arm, workload) in now:
-            say(events.Noticed(text=f"{why}; the other arms go on without it under {workload}"))
+            say(Noticed(text=f"{why}; the other arms go on without it under {workload}"))
     study = replace(study, trials=(*study.trials, *proposed))
     store.replace_study(study)
     return study, proposed
