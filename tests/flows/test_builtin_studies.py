@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from tests.conftest import User
 from tests.published import schema
 
-from virtune.cli.study import QUICK_TRIALS
+from virtune.cli.compare import QUICK_TRIALS
 from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.flows.run.question import Question, builtin, builtins, filled, plan_text, study_for

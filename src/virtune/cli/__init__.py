@@ -62,18 +62,8 @@ GROUPS = {
 }
 """The verbs as `--help` lists them."""
 
-MODULES = {
-    **dict.fromkeys(
-        ("host", "host probe", "host knobs", "host check", "host doctor", "host clean", "host guest"), "host"
-    ),
-    **dict.fromkeys(("compare measure", "compare resume"), "compare"),
-    "compare study": "study",
-    **dict.fromkeys(("tune", "sweep"), "tune"),
-    **dict.fromkeys(("audit", "apply", "apply advise", "apply undo"), "domains"),
-    **dict.fromkeys(("show list", "show label", "show derive"), "show"),
-    "explain import": "import_",
-}
-"""The module of a verb, where it does not have the name of its last word. It has the verb under that word; Python's
+MODULES = {"sweep": "tune", "audit": "domains", "apply": "domains"}
+"""The module of a verb, where it does not have the name of its first word. It has the verb under the last; Python's
 own words (`import`) and names (`list`) have an underscore behind them there."""
 
 EARLIER = {name.split()[-1]: name for name in VERBS if " " in name} | {"appliance": "host guest"}
@@ -102,9 +92,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        word = cmd_name.rsplit(maxsplit=1)[-1]
+        subject, word = cmd_name.split(maxsplit=1)[0], cmd_name.rsplit(maxsplit=1)[-1]
         taken = keyword.iskeyword(word) or word in vars(builtins)
-        module = importlib.import_module(f"virtune.cli.{MODULES.get(cmd_name, word)}")
+        module = importlib.import_module(f"virtune.cli.{MODULES.get(subject, subject)}")
         command = getattr(module, f"{word}{'_' * taken}")
         assert isinstance(command, click.Command)  # noqa: S101 - a verb without a command is our own mistake
         return command

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune show`, and below it `list`, `label` and `derive`: the studies in the store, what their owner says of them,
-and their figures by today's method.
+and their figures by today's method; `report` and `export`: one as a file with pictures, or for other programs.
 """
 
+import contextlib
 import json
+import os
+import pwd
 import re
+import socket
+import stat
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +21,7 @@ import click
 from virtune.cli.common import options
 from virtune.cli.common.result_output import ResultOutput, require_report, threshold_options
 from virtune.cli.common.verb import Verb, verbs_and_files
-from virtune.model.errors import StorePlace, UsageError
+from virtune.model.errors import MissingToolError, PreconditionError, StorePlace, UsageError
 from virtune.model.text import printable
 
 if TYPE_CHECKING:
@@ -257,3 +264,204 @@ def derive(studies: tuple[str, ...], *, parallel: int | None, cluster: str, as_j
         done = sum(one.derived for one in found)
         click.echo(f"{count_text(done, 'trial')} of {len(found)} studies derived by method {METHOD}")
     return 1 if any(one.because for one in found) else 0
+
+
+MARK = b'<meta name="generator" content="virtune">'
+"""What a page begins with, so that only such a one is replaced by another."""
+
+_HEAD_BYTES = 4096
+
+
+@click.command(name="report")
+@click.argument("study", default="last")
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), default=None,
+              help="The HTML file.  [default: virtune-STUDY.html]")  # fmt: skip
+@click.option("--svg", type=click.Path(path_type=Path, file_okay=False), default=None, metavar="DIR",
+              help="Write each picture as SVG into this directory instead.")  # fmt: skip
+@click.option("--png", type=click.Path(path_type=Path, file_okay=False), default=None, metavar="DIR",
+              help="Write each picture as PNG into this directory instead.")  # fmt: skip
+@click.option("--spec", is_flag=True, help="Print the Vega-Lite specifications of the pictures as JSON instead.")
+@click.option("--interactive", is_flag=True,
+              help="Add a script to the HTML file that shows values under the pointer and zooms; 1 MB more. Without"
+                   " scripts the file stays as it is.")  # fmt: skip
+@click.option("--open", "shows", is_flag=True, help="Show the HTML file in your browser.")
+@options.store_option
+def report(study: str, *, output: Path | None, shows: bool, store: StorePlace, **asked: Any) -> int:
+    """Write STUDY (an id, the beginning of one, or `last`) as one HTML file with its pictures.
+
+    The file needs no network and no script: the finding and its intervals first, then pictures of latency, time and
+    cost, each with its numbers, and the proof.
+
+    \b
+    Examples:
+      virtune show report --open
+      virtune show report last -o result.html
+      virtune show report 20261122 --png pictures/
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    import webbrowser
+
+    from virtune.flows.reports.report import charts, pngs, report_html, svgs
+
+    svg, png, interactive = asked["svg"], asked["png"], asked["interactive"]
+    if sum(one is not None for one in (output, svg, png)) + asked["spec"] > 1:
+        raise UsageError("one of -o, --svg, --png and --spec at a time")
+    if (interactive or shows) and (svg or png or asked["spec"]):
+        raise UsageError("--interactive and --open are for the HTML file")
+    with options.stored(store, study) as (kept, name):
+        if asked["spec"]:
+            click.echo(json.dumps({chart.name: chart.spec for chart in charts(kept, name)}, indent=2))
+            return 0
+        if svg is not None or png is not None:
+            made = charts(kept, name)
+            kind, folder = ("svg", svg) if svg is not None else ("png", png)
+            folder.mkdir(parents=True, exist_ok=True)
+            contents = (text.encode() for text in svgs(made)) if svg is not None else pngs(made)
+            for chart, content in zip(made, contents, strict=True):
+                _write(folder / f"{chart.name}.{kind}", content)
+            return 0
+        content = report_html(kept, name, interactive=interactive).encode()
+        output = output or Path(f"virtune-{name}.html")
+        _write(output, content, "the result with pictures, for a browser: ")
+    if shows and not webbrowser.open(output.absolute().as_uri()):
+        click.echo("no browser is found here: copy the file to where one is", err=True)
+    return 0
+
+
+def _write(path: Path, content: bytes, what: str = "") -> None:
+    """Write a new file, or replace a page of virtune's; anything else that is there is left as it is. `what` is said
+    before its name.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", hint="choose another name") from None
+    with os.fdopen(descriptor, "r+b") as file:
+        there = os.fstat(file.fileno())
+        if not stat.S_ISREG(there.st_mode) or (there.st_size and MARK not in file.read(_HEAD_BYTES)):
+            raise UsageError(f"{path} exists and is not a report", hint="choose another name, or remove it")
+        file.seek(0)
+        file.truncate()
+        file.write(content)
+    click.echo(f"{what}{path}", err=True)
+
+
+TEXTFILE = "virtune.prom"
+
+
+@click.command(name="export")
+@click.argument("study", default="last")
+@click.option("--csv", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write every measured value to this new file instead of stdout.")  # fmt: skip
+@click.option("--parquet", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write the same as a new Parquet file, with types.")  # fmt: skip
+@click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE.zip",
+              help="Write result, measurements, facts, raw captures and report to this new file; to stdout without "
+                   "report for `-`. It names this host, its paths and VMs, unless --anonymous is given.")  # fmt: skip
+@click.option("--anonymous", is_flag=True,
+              help="Replace names in every file of the bundle: hosts, users, VMs, paths, volumes, serial numbers, "
+                   "UUIDs, MAC and IP addresses. The same name gets the same word everywhere.")  # fmt: skip
+@click.option("--hide", multiple=True, metavar="NAME",
+              help="With --anonymous: a further name to replace, such as that of a company. Repeatable.")  # fmt: skip
+@click.option("--textfile", metavar="DIR", default=None, type=click.Path(path_type=Path, exists=True),
+              help=f"Write the store's figures to DIR/{TEXTFILE} for Prometheus' node_exporter.")  # fmt: skip
+@options.store_option
+def export(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path | None, anonymous: bool,
+            hide: tuple[str, ...], textfile: Path | None, store: StorePlace) -> None:  # fmt: skip
+    """Export STUDY (an id, the beginning of one, or `last`) for other programs; CSV to stdout by default.
+
+    One row for each attempt and metric, in base units (ns, bytes, 1/s, CPU seconds per I/O).
+
+    \b
+    Examples:
+      virtune show export > measurements.csv
+      virtune show export last --parquet measurements.parquet
+      virtune show export 20261122 --bundle study.zip
+      virtune show export last --bundle study.zip --anonymous --hide example-corp
+      virtune show export --textfile /var/lib/prometheus/node-exporter
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.flows.reports import export
+    from virtune.store.store import Store
+
+    if sum(one is not None for one in (csv, parquet, bundle, textfile)) > 1:
+        raise UsageError("one of --csv, --parquet, --bundle and --textfile at a time")
+    if (anonymous and bundle is None) or (hide and not anonymous):
+        raise UsageError("--anonymous goes with --bundle, and --hide with --anonymous")
+    options.require_store(store, study)
+    with Store(store, reading=True) as kept:
+        if textfile is not None:
+            from virtune.flows.reports.metrics import exposition
+
+            _replace(textfile / TEXTFILE, exposition(kept)[0])
+            return
+        name = kept.find(study)
+        if bundle is not None and anonymous:
+            names = [*_own_names(), *(("name", one) for one in hide)]
+            with export.anonymous_copy(kept, name, names) as (copy, left):
+                _create(bundle, export.bundle(copy, name, pages=_can_draw()))
+            _warn(left)
+        elif bundle == Path("-"):
+            sys.stdout.buffer.write(export.bundle(kept, name, pages=False))
+        elif bundle is not None:
+            _create(bundle, export.bundle(kept, name, pages=_can_draw()))
+        elif parquet is not None:
+            _create(parquet, export.measurements_parquet(kept, name))
+        elif csv is not None:
+            _create(csv, export.measurements_csv(kept, name).encode())
+        else:
+            click.echo(export.measurements_csv(kept, name), nl=False)
+
+
+def _own_names() -> list[tuple[str, str]]:
+    """Return the names of this host and this user, which evidence may hold without saying what they are."""
+    host = socket.gethostname()
+    names = [("host", host), ("host", host.partition(".")[0])]
+    with contextlib.suppress(KeyError):
+        names.append(("user", pwd.getpwuid(os.getuid()).pw_name))
+    return names
+
+
+def _warn(left: list[str]) -> None:
+    """Say which names may be left as words."""
+    click.echo(
+        "names are recognised by their place and form: look through the bundle before you give it away", err=True
+    )
+    if left:
+        words = ", ".join(repr(printable(one, most=40)) for one in left[:8])
+        click.echo(f"replaced only where they stand as names, since virtune uses the words too: {words}", err=True)
+
+
+def _can_draw() -> bool:
+    from virtune.flows.reports.report import require_libraries
+
+    try:
+        require_libraries()
+    except MissingToolError as error:
+        click.echo(f"without the report: {error.message}", err=True)
+        return False
+    return True
+
+
+def _create(path: Path, content: bytes) -> None:
+    """Write a new file; one that is there is left as it is."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise UsageError(f"{path} exists", hint="choose another name, or remove it") from None
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+    click.echo(str(path), err=True)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file at once, so that its reader sees the old or the new one whole."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)  # the exporter is another user's
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        Path(name).replace(path)
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
