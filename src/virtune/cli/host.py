@@ -15,8 +15,7 @@ from virtune.model.knob import Layer
 from virtune.model.text import format_bytes
 
 if TYPE_CHECKING:
-    from virtune.model.evidence import StudyRecord
-    from virtune.model.result import Neighbour
+    from virtune.model.result import Fitness, Neighbour
 
 
 @click.group(name="host", cls=VerbFamily)
@@ -154,15 +153,12 @@ def check(
         options.say_options(study)
     with Store(store) as kept:
 
-        def show(around: "tuple[Neighbour, ...]") -> "StudyRecord":
-            record = kept.get(study.id)
-            earlier = found_before(kept, study)
-            show_check(
-                record, as_json=as_json, around=around, earlier=earlier, limit=fail_if_noisier, brief=not verbose
-            )
-            return record
+        def show(around: "tuple[Neighbour, ...]") -> "Fitness":
+            found = fitness(kept.get(study.id), around=around, earlier=found_before(kept, study))
+            show_check(found, as_json=as_json, limit=fail_if_noisier, brief=not verbose)
+            return found
 
-        record = under_face(
+        found = under_face(
             Face(quiet=quiet, verbose=verbose),
             lambda say: run_check(study, store=kept, say=say, leave=leave, facts=facts),
             lambda: None,  # a part of an A/A test says nothing of the host
@@ -170,7 +166,7 @@ def check(
             store=kept,
             study=study,
         )
-    return 0 if fail_if_noisier is None else exit_code([fitness(record).noisier(fail_if_noisier)])
+    return 0 if fail_if_noisier is None else exit_code([found.noisier(fail_if_noisier)])
 
 
 @host.command(name="doctor")

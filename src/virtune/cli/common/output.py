@@ -17,7 +17,7 @@ from virtune.cli.common.result_output import STDOUT, ResultOutput, exit_code, is
 from virtune.cli.common.surroundings import in_ascii
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.evidence import StudyRecord
-from virtune.model.result import Neighbour, Result
+from virtune.model.result import Fitness, Result
 from virtune.model.study import StudyKind
 from virtune.model.text import printable
 
@@ -54,23 +54,11 @@ class Clean:
             yield Segment.line()
 
 
-def show_check(
-    record: StudyRecord,
-    *,
-    as_json: bool,
-    around: tuple[Neighbour, ...] | None = None,
-    earlier: tuple[float | None, ...] = (),
-    limit: float | None = None,
-    brief: bool = False,
-) -> None:
-    """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known. `earlier`
-    are what checks before it found, `limit` the share of `--fail-if-noisier`.
+def show_check(found: Fitness, *, as_json: bool, limit: float | None = None, brief: bool = False) -> None:
+    """Write what a check found to stdout; `limit` is the share of `--fail-if-noisier`.
 
     With `brief` it takes a dozen lines.
     """
-    from virtune.flows.run.check import fitness
-
-    found = fitness(record, around=around, earlier=earlier)
     if as_json:
         from virtune.report.json.host import check_document
 
@@ -91,7 +79,9 @@ def show_result(
     a terminal shows first.
     """
     if record.study.kind is StudyKind.CHECK and out.stdout_alone:
-        show_check(record, as_json=out.as_json, brief=brief)
+        from virtune.flows.run.check import fitness
+
+        show_check(fitness(record), as_json=out.as_json, brief=brief)
         return 0
     rulings = out.rulings(record)
     authors = _authors(record)
