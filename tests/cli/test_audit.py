@@ -5,8 +5,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
-import sys
 import time
 from collections.abc import Callable
 from importlib import resources
@@ -19,11 +17,11 @@ from tests.published import complaints, invalid_variants, strictly, validator
 
 from virtune.advise.audit import rules
 from virtune.cli import run
-from virtune.flows.domains.advise import audit_all, audit_apart
-from virtune.flows.domains.domains import FILES_MANY, everywhere, read_limited
+from virtune.flows.domains.advise import audit_all
+from virtune.flows.domains.domains import everywhere, read_limited
 from virtune.model.errors import ReadError
-from virtune.model.finding import Audited, PassedOver, Unread
-from virtune.report.pages.audit import SHOWN_IN_FULL, page
+from virtune.model.finding import Audited, Unread
+from virtune.report.pages.audit import page
 from virtune.report.sarif import sarif
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
@@ -337,26 +335,3 @@ def test_on_80_columns_no_sentence_runs_over_the_edge() -> None:
     assert len(prose) > 5
     assert max(map(len, prose)) <= 80
     assert list(page(audited, (), width=300)) == list(page(audited, ())), "a line longer than this is hard to read"
-
-
-@pytest.mark.parametrize("each", [True, False])
-def test_a_large_folder_is_audited_by_other_processes_as_it_is_by_this_one(tmp_path: Path, each: bool) -> None:
-    """With few findings, which are shown in full: the change of each is then made from its file again."""
-    for number in range(FILES_MANY):
-        (tmp_path / f"{number:04}.xml").write_text("<domain type='kvm'><name>d</name><vcpu>2</vcpu></domain>")
-    for name in ("vagrant-cache-unsafe", "boxes-fedora"):
-        shutil.copy(file(name), tmp_path)
-    (tmp_path / "0007.xml").write_text("<domain type='kvm'>\n<name password='geheim'>")
-    (tmp_path / "0008.xml").write_text("<network/>")
-    (tmp_path / "0009.txt").write_text("no VM")
-    many = audit_apart(each=each, ignored=("R25",))
-    diffs = sys.maxsize if each else SHOWN_IN_FULL
-    apart, here = (
-        audit_all(everywhere((tmp_path,), None, (), here=False, many=how), diffs=diffs, each=each, ignored=("R25",))
-        for how in (many, None)
-    )
-    assert apart == here
-    audited = [one for one in here if isinstance(one, Audited) and one.findings]
-    assert [one.domain for one in audited] == ["fedora", "proj_ci"]
-    assert any(finding.diff for finding in audited[1].findings) == each != bool(audited[1].diff)
-    assert [one.count for one in here if isinstance(one, PassedOver)] == [2]

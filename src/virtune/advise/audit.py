@@ -140,16 +140,19 @@ def not_looked_at(subject: Subject, by_need: Mapping[Need, tuple[str, ...]]) -> 
     """Return which rules could not look at a domain, or not at all of it, and what they lack."""
     needs = _UNKNOWN if subject.disks else _WITHOUT_DISKS
     return tuple(
-        _lacking(need, subject.domain.machine if need is Need.MACHINE else None, by_need[need])
+        _lacking(need, _machine(subject.domain) if need is Need.MACHINE else "", by_need[need])
         for need, unknown in needs.items()
         if by_need[need] and unknown(subject)
     )
 
 
 @lru_cache(maxsize=1024)  # the same few of ten thousand files
-def _lacking(need: Need, machine: str | None, some: tuple[str, ...]) -> NotLookedAt:
-    which = f" ({(machine or 'not written')[:_TYPE_MAX]})" if need is Need.MACHINE else ""
+def _lacking(need: Need, which: str, some: tuple[str, ...]) -> NotLookedAt:
     return NotLookedAt(unknown=f"{need.value}{which}", rules=some)
+
+
+def _machine(domain: Domain) -> str:
+    return f" ({(domain.machine or 'not written')[:_TYPE_MAX]})"
 
 
 def _files(subject: Subject) -> Iterator[DomainDisk]:

@@ -5,7 +5,6 @@ which io_uring is broken, and those whose defaults a machine type keeps), and th
 `try` helps, on the storage of this disk, and in its own guest if possible.
 """
 
-import copyreg
 import inspect
 import json
 import pkgutil
@@ -68,14 +67,6 @@ def rule(identity: str) -> Callable[[Asked], Asked]:
     return register
 
 
-def rule_of(identity: str) -> Rule:
-    """Return the rule of an id."""
-    return RULES[identity]
-
-
-copyreg.pickle(Rule, lambda one: (rule_of, (one.id,)))  # a finding of another process is of a rule that is here too
-
-
 def _of_each_disk(check: Callable[..., Iterator[Seen]]) -> Check:
     def of_all(subject: Subject) -> Iterator[Seen]:
         for disk in subject.disks:
@@ -131,7 +122,6 @@ _DISTRIBUTIONS: dict[str, Version] = {
 """The version of QEMU whose defaults a distribution's own machine type has."""
 
 
-@lru_cache(maxsize=256)
 def version_of_machine(machine: str | None, qemu: Version | None = None) -> Version | None:
     """Return the version of QEMU whose defaults a machine type has (`pc-q35-7.2`, `pc-q35-rhel8.1.0`).
 

@@ -36,10 +36,9 @@ from virtune.model.text import printable
 if TYPE_CHECKING:
     from virtune.flows.domains.advise import Wish
     from virtune.flows.domains.apply import Applied, Means
-    from virtune.flows.domains.domains import FoundDomain, Read
+    from virtune.flows.domains.domains import FoundDomain
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-One = TypeVar("One")
 
 BREACHED, UNREADABLE, UNDECIDED = 4, 2, 5
 """A domain that no rule can judge may be as bad as `--fail-on` asks, and nothing shows whether it is: undecided."""
@@ -61,19 +60,15 @@ class Vms:
         """Take them out of all that click parsed."""
         return cls(paths=asked["paths"], connect=asked["connect"], domains=asked["domains"], here=asked["here"])
 
-    def read(
-        self, *, nothing: str, hint: str, many: "Read[One] | None" = None
-    ) -> "Iterator[FoundDomain | One | Unread | PassedOver]":
-        """Yield each domain, or what `many` makes of those of a large folder; raises UsageError with `nothing` and a
-        hint where none is named.
-        """
+    def read(self, *, nothing: str, hint: str) -> "Iterator[FoundDomain | Unread | PassedOver]":
+        """Yield each domain; raises UsageError with `nothing` and a hint where none is named."""
         from virtune.flows.domains.domains import everywhere
 
         if self.domains and not self.connect:
             raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
         if not self.paths and not self.connect:
             raise UsageError(nothing, hint=f"{hint}, or --connect qemu:///system")
-        return everywhere(self.paths, self.connect, self.domains, here=self.here, many=many)
+        return everywhere(self.paths, self.connect, self.domains, here=self.here)
 
 
 def vms_options(connect_help: str) -> Callable[[Command], Command]:
@@ -195,21 +190,17 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     form = "".join(forms)
     vms, each = Vms.of(asked), form in ("as_json", "as_sarif")
-    from virtune.flows.domains.advise import audit_all, audit_apart
+    found = vms.read(nothing="nothing to audit", hint="name a running VM, or files or folders of domain XML")
+    from virtune.flows.domains.advise import audit_all
     from virtune.report.pages.audit import SHOWN_IN_FULL
 
-    here = vms.here or vms.connect is not None  # where facts of a host and kept studies belong to the VMs
-    many = None if here else audit_apart(each=each, ignored=ignore)
-    found = vms.read(
-        nothing="nothing to audit", hint="name a running VM, or files or folders of domain XML", many=many
-    )
     past = None
-    if here and store.exists():  # else it needs no database's library
+    if (vms.here or vms.connect) and store.exists():  # else it needs no database's library
         from virtune.flows.stored.earlier_studies import Past
 
         past = Past(store)
     diffs = sys.maxsize if each else 0 if form == "brief" else SHOWN_IN_FULL
-    results = audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past)
+    results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
     if html is not None:

@@ -27,6 +27,9 @@ from virtune.model.measurement import Histogram, merge
 _NORMAL_DF = 1e7
 """With more degrees of freedom t is the normal quantile with one term more, exact to 1e-14."""
 
+_FEW_DF = 1
+"""With fewer degrees of freedom, and outside of all confidences, the quantile may overflow: SciPy says how."""
+
 _STEPS_MAX = 10_000
 """A fraction of millions of degrees of freedom ends after some thousand steps."""
 
@@ -40,8 +43,10 @@ def two_sided(confidence: float, df: float) -> float:
     takes longer to load than reading a study of a thousand trials.
     """
     tail = 2 * (1 - (1 - (1 - confidence) / 2))
-    if not tail > 0 or not df > 0:
-        return math.nan if tail > 0 else math.inf
+    if not (0 < tail <= 1 and df >= _FEW_DF):
+        from scipy.special import stdtrit
+
+        return float(stdtrit(df, 1 - tail / 2))
     # the normal quantile is the lesser one, and from there Newton's way down a convex curve never goes too far
     found = NormalDist().inv_cdf(1 - tail / 2) if tail < 1 else 0.0
     if df > _NORMAL_DF:

@@ -107,8 +107,8 @@ def audit(
     if html is not None:
         from virtune.report.html.page import fleet_audit_page
 
-        every = [one.host for one in audits] if len(audits) > 1 else []
-        _, differing, _ = _probed(every, access_of(words), lambda _: None)
+        every = [one.host for one in audits]
+        differing = _probed(every, access_of(words), lambda _: None)[1] if len(every) > 1 else ()
         write_page(html, fleet_audit_page(audits, lost, differing))
     failed = tell(audit_document(audits, lost), audit_lines(audits, lost), as_json=as_json, failed=bool(lost))
     code = exit_code(audited, fail_on, unread=bool(unread))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit of domains, and advice for each: the requested setting changes, and the diff of its configuration."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from virtune.advise.audit import Consequences, audit, not_audited, not_looked_at
 from virtune.advise.device import lifting, limits_now, told
 from virtune.advise.placement import flash
 from virtune.dialects.text.masking import masked
-from virtune.flows.domains.domains import FoundDomain, Read, in_file, unified
+from virtune.flows.domains.domains import FoundDomain, unified
 from virtune.model.domain import LIMIT_KNOBS, SettingChange
 from virtune.model.errors import PlanError, UsageError, VirtuneError
 from virtune.model.finding import (
@@ -18,7 +18,6 @@ from virtune.model.finding import (
     Audited,
     Finding,
     LeftAlone,
-    Need,
     NewFinding,
     PassedOver,
     Rule,
@@ -28,7 +27,6 @@ from virtune.model.finding import (
 from virtune.model.knobs import find
 from virtune.model.reason import Reason, because
 from virtune.model.text import setting_text
-from virtune.workers import cpus, divided
 
 if TYPE_CHECKING:
     from virtune.flows.domains.measured import Measured
@@ -214,106 +212,50 @@ without diffs.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The rules that are asked, but for the ignored ones, and whether a diff is made for each finding."""
-
-    ignored: Collection[str] = ()
-    each: bool = False
-    rules: tuple[Rule, ...] = field(init=False)
-    by_need: Mapping[Need, tuple[str, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Raises UsageError for an unknown rule to ignore."""
-        known = _known(self.ignored, " to ignore")
-        object.__setattr__(self, "rules", tuple(rule for rule in known.values() if rule.id not in self.ignored))
-        object.__setattr__(self, "by_need", rules_by_need(self.rules))
-
-
 def audit_all(
-    found: Iterable[FoundDomain | Audited | Unread | PassedOver],
+    found: Iterable[FoundDomain | Unread | PassedOver],
     *,
     diffs: int,
     each: bool,
     ignored: Collection[str] = (),
     past: "Past | None" = None,
-) -> list[Audited | Unread | PassedOver]:
-    """Return the findings of every domain, in order, and what was not looked at; with `past` also the stored
+) -> Iterator[Audited | Unread | PassedOver]:
+    """Yield the findings of every domain, in order, and what was not looked at; with `past` also the stored
     measurements of this host on them.
 
     Diffs, which cost more time than findings, are made for at most `diffs` findings: one for `each` finding, or one
     per domain for all its errors and warnings. Raises UsageError for an unknown rule to ignore.
     """
-    asked = _Asked(ignored, each)
-    results, apart = list[Audited | Unread | PassedOver](), list[int]()
+    known = _known(ignored, " to ignore")
+    asked = [rule for rule in known.values() if rule.id not in ignored]
+    by_need = rules_by_need(asked)
     for one in found:
-        if isinstance(one, FoundDomain):
-            made = _audited(one, asked, past, diffs=diffs > 0)
-            diffs -= len(made.findings)
-            results.append(made)
+        if isinstance(one, PassedOver):
+            yield one
             continue
-        if isinstance(one, Audited) and one.findings:
-            apart.append(len(results))
-            diffs -= len(one.findings)
-        results.append(replace(one, because=masked(one.because)) if isinstance(one, Unread) else one)
-    for place in apart if diffs >= 0 and not each else ():
-        results[place] = _read_again(results[place], asked)
-    return results
-
-
-_AT_ONCE = 50
-"""The files of one task: many to a process, so that none of them waits long for the last."""
-
-
-def audit_apart(*, each: bool, ignored: Collection[str]) -> Read[Audited | Unread]:
-    """Return what audits many files by as many processes as there are CPUs; a diff is made for `each` finding."""
-
-    def read(files: Sequence[Path]) -> Iterator[Sequence[Audited | Unread]]:
-        tasks = [(files[at : at + _AT_ONCE], tuple(ignored), each) for at in range(0, len(files), _AT_ONCE)]
-        for part in divided(_audit_part, tasks, processes=cpus()):
-            yield from part
-
-    return read
-
-
-def _audit_part(task: tuple[Sequence[Path], Collection[str], bool]) -> list[Sequence[Audited | Unread]]:
-    files, ignored, each = task
-    asked = _Asked(ignored, each)
-
-    def audited(one: FoundDomain | Unread) -> Audited | Unread:
-        return one if isinstance(one, Unread) else _audited(one, asked, None, diffs=asked.each)
-
-    return [tuple(map(audited, in_file(file))) for file in files]
-
-
-def _read_again(one: Audited | Unread | PassedOver, asked: _Asked) -> Audited | Unread | PassedOver:
-    """Return an audit of a file with its diff: there are so few findings that they are shown, so it is read again."""
-    for found in in_file(Path(one.origin)):
-        if isinstance(found, FoundDomain) and _audited(found, asked, None, diffs=False) == one:
-            return _audited(found, asked, None, diffs=True)
-    return one
-
-
-def _audited(one: FoundDomain, asked: _Asked, past: "Past | None", *, diffs: bool) -> Audited:
-    findings = tuple(map(_without_secrets, audit(one.subject, asked.rules)))
-    if past is not None:
-        findings = tuple(replace(finding, measured=past.says(finding, one.subject)) for finding in findings)
-    turns = sum(len(finding.seen.turns) for finding in findings)
-    together, commands = "", tuple[str, ...]()
-    if diffs and len(one.text) * turns < DIFF_BYTES_MAX:
-        if asked.each:
-            findings = tuple(_with_diff(one, finding) for finding in findings)
-        else:
-            advice = advise(one, Wish(), findings)
-            together, commands = advice.diff, advice.commands
-    domain = one.subject.domain
-    because = masked(not_audited(domain))
-    return Audited(
-        origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings, diff=together,
-        commands=commands, not_audited=because,
-        not_looked_at=() if because and not domain.elsewhere else not_looked_at(one.subject, asked.by_need),
-        disks=sum(disk.holds_data for disk in domain.disks), written=one.language.writes,
-    )  # fmt: skip
+        if isinstance(one, Unread):
+            yield replace(one, because=masked(one.because))
+            continue
+        findings = tuple(map(_without_secrets, audit(one.subject, asked)))
+        if past is not None:
+            findings = tuple(replace(finding, measured=past.says(finding, one.subject)) for finding in findings)
+        turns = sum(len(finding.seen.turns) for finding in findings)
+        together, commands = "", tuple[str, ...]()
+        if diffs > 0 and len(one.text) * turns < DIFF_BYTES_MAX:
+            diffs -= len(findings)
+            if each:
+                findings = tuple(_with_diff(one, finding) for finding in findings)
+            else:
+                advice = advise(one, Wish(), findings)
+                together, commands = advice.diff, advice.commands
+        domain = one.subject.domain
+        because = masked(not_audited(domain))
+        yield Audited(
+            origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings, diff=together,
+            commands=commands, not_audited=because,
+            not_looked_at=() if because and not domain.elsewhere else not_looked_at(one.subject, by_need),
+            disks=sum(disk.holds_data for disk in domain.disks), written=one.language.writes,
+        )  # fmt: skip
 
 
 def _known(names: Collection[str], what: str) -> dict[str, Rule]:

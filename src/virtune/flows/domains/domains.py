@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -49,8 +49,6 @@ from virtune.virsh import DumpedDomain, Virsh, version_of
 
 Fact = TypeVar("Fact")
 
-_NO_HOST = HostView()
-
 PASSED_NAMED = 5
 """The most files without a VM that are named of a folder."""
 
@@ -65,42 +63,27 @@ class FoundDomain:
     language: Language = LIBVIRT
 
 
-One = TypeVar("One")
-
-Read = Callable[[Sequence[Path]], Iterable[Sequence[One]]]
-"""What gives of each of several files what is in it."""
-
-
 def everywhere(
-    paths: Sequence[Path], connect: str | None, names: Sequence[str], *, here: bool, many: Read[One] | None = None
-) -> Iterator[FoundDomain | One | Unread | PassedOver]:
-    """Yield the domains of files and folders, then those of a libvirt, over a read-only connection; what `many` makes
-    of those of a large folder.
-    """
-    yield from from_paths(paths, here=here, many=many)
+    paths: Sequence[Path], connect: str | None, names: Sequence[str], *, here: bool
+) -> Iterator[FoundDomain | Unread | PassedOver]:
+    """Yield the domains of files and folders, then those of a libvirt, over a read-only connection."""
+    yield from from_paths(paths, here=here)
     if connect:
         yield from from_libvirt(Virsh(connect), names)
 
 
-FILES_MANY = 1000
-"""From so many files of a folder on it is worth while that other processes read them, which take a while to begin."""
-
-
-def from_paths(
-    paths: Sequence[Path], *, here: bool, many: Read[One] | None = None
-) -> Iterator[FoundDomain | One | Unread | PassedOver]:
+def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:
     """Yield the domains of files and folders. With `here` they are assumed to run on this host.
 
     A folder's files without a VM are counted at its end, and links to what is in it, which libvirt makes for
     autostart, are left out. A VM that cannot be read is Unread, and so are a folder without any, and what may hold
     one: a folder in it, a link out of it, an empty file. A name that is no path may be that of a QEMU that runs here
-    without a libvirt. What is in the files of a large folder is told by `many`, if that is given. Raises UsageError
-    for a path that is not there.
+    without a libvirt. Raises UsageError for a path that is not there.
     """
-    host = this_host() if here and paths else _NO_HOST
+    host = this_host() if here and paths else HostView()
     for path in paths:
         if path.is_dir():
-            yield from _from_folder(path, lambda files: (in_file(one, host, here=here) for one in files), many)
+            yield from _from_folder(path, host, here=here)
         elif not path.exists():
             named = len(path.parts) == 1 and not path.suffix
             if named and (running := emulator_called(str(path))) is not None:
@@ -189,23 +172,18 @@ def _cache_now(disk: DomainDisk, opened: tuple[bool, bool] | None) -> str | None
     return cache_mode(direct=direct, no_flush=no_flush, through=cache_of(disk) in THROUGH_CACHES)
 
 
-def _from_folder(
-    path: Path, few: Read[FoundDomain | Unread], many: Read[One] | None
-) -> Iterator[FoundDomain | One | Unread | PassedOver]:
+def _from_folder(path: Path, host: HostView, *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:
     files, passed, read = 0, list[str](), False
-    every = list(_below(path))
-    fitting = [file for file in every if isinstance(file, Path) and file.suffix in SUFFIXES]
-    each: Iterator[Sequence[FoundDomain | One | Unread]]
-    each = iter(few(fitting) if many is None or len(fitting) < FILES_MANY else many(fitting))
-    for file in every:
+    for file in _below(path):
         if isinstance(file, Unread):
             read = True
             yield file
             continue
         files += 1
-        held = next(each) if file.suffix in SUFFIXES else ()
-        read = read or bool(held)
-        yield from held
+        held = False
+        for one in _from_file(file, host, here=here, named=False) if file.suffix in SUFFIXES else ():
+            held = read = True
+            yield one
         if not held:
             passed.append(str(file.relative_to(path)))
     if not read:
@@ -244,11 +222,6 @@ def _not_followed(link: Path, home: str) -> Iterator[Unread]:
     else:
         if not to.is_relative_to(home) and (inner or link.suffix in SUFFIXES):
             yield Unread(origin=str(link), because=f"it is a link to {to}, outside of the folder")
-
-
-def in_file(path: Path, host: HostView = _NO_HOST, *, here: bool = False) -> Sequence[FoundDomain | Unread]:
-    """Return what is in a file of a folder: nothing where it holds no VM."""
-    return tuple(_from_file(path, host, here=here, named=False))
 
 
 def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterator[FoundDomain | Unread]:
@@ -310,9 +283,11 @@ def read_limited(path: Path) -> bytes:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise ReadError("it is not a regular file")
-            # a read allocates what it asks for; what a kernel makes up as it is read has no size
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read(min(status.st_size or BYTES_MAX, BYTES_MAX) + 1)
+                # a read allocates what it asks for; a file may grow, and what a kernel makes up has no size
+                text = file.read(min(status.st_size, BYTES_MAX) + 1)
+                more = BYTES_MAX + 1 - len(text) if len(text) > status.st_size else 0
+                return text + file.read(more)
     except OSError as error:
         raise ReadError(f"it cannot be read: {words_of(error)}") from None
 
