@@ -205,8 +205,9 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (kernel_checks, "guest.scheduler", lambda: of_kernel("scheduler=none", {"scheduler": "none [bfq]"})),
     (kernel_checks, "guest.scheduler",
      lambda: of_kernel("scheduler=none", {"scheduler": "[none] bfq"}, {"scheduler": "none [bfq]"})),
-    *((kernel_checks, f"guest.{name}", lambda name=name: of_kernel(f"{name}=2", {name: "1"}))
-      for name in ("nr_requests", "rq_affinity", "nomerges", "read_ahead_kb", "max_sectors_kb")),
+    *((kernel_checks, f"guest.{name}", lambda name=name, asked=asked: of_kernel(f"{name}={asked}", {name: "1"}))
+      for name, asked in (("nr_requests", 64), ("rq_affinity", 2), ("nomerges", 2), ("read_ahead_kb", 64),
+                          ("max_sectors_kb", 64))),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("cpu", 2**30).check()),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("io", 2**30).check()),
 ]  # fmt: skip
