@@ -3,13 +3,13 @@
 
 import pytest
 
-from virtune.analyse.study.unasked import unasked_of
-from virtune.model.evidence import InForce, TrialRecord
+from virtune.analyse.study.unasked import FACTS, unasked_of
+from virtune.model.evidence import GUEST_FACTS, InForce, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.plan.arms import arm_from_text, base_stack
 
-NONE, DEADLINE = "[none] mq-deadline", "[mq-deadline] none"
+NONE, DEADLINE = "none", "mq-deadline"
 
 
 def said(arms: dict[str, dict[str, str]], *base: str) -> list[str]:
@@ -82,3 +82,7 @@ def test_of_many_arms_a_few_are_named() -> None:
     arms = {f"a{number}:disk.throttle_iops={number}": {"kernel": "6.1"} for number in range(1, 9)}
     (text,) = said({**arms, "last:": {"kernel": "6.12"}})
     assert "6.1 in a1, a2, a3 and 5 more; 6.12 in last." in text
+
+
+def test_what_is_kept_of_a_guest_is_what_is_compared() -> None:
+    assert set(FACTS) == set(GUEST_FACTS)

@@ -19,7 +19,6 @@ crew, and all others are workers.
 
 import json
 import os
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ from virtune.model.stack import (
 )
 from virtune.model.text import setting_text
 from virtune.probe.cpu import parse_list
+from virtune.probe.devices import at_work
 from virtune.probe.process import IO_URING, NATIVE, Process, Ring, Rings, Thread
 
 WORKERS_SHARE = 0.10
@@ -246,14 +246,10 @@ def guest_checks(
     yield from requested(rows)
 
 
-_IN_BRACKETS = re.compile(r".*\[(.*)\].*")
-
-
 def kernel_checks(stack: Stack, disks: Sequence[Mapping[str, str]], *, proof: str) -> Iterator[Check]:
     """Compare how the guest's kernel runs its disks with the request; `disks` are what it says of each."""
     for name, asked in stack.kernel.asked.items():
-        # of the schedulers that there are, the one at work is in brackets
-        found = sorted({_IN_BRACKETS.sub(r"\1", seen.get(name, "")) for seen in disks})
+        found = sorted({at_work(seen.get(name, "")) for seen in disks})
         yield Check(f"guest.{name}", asked, ", ".join(found) if all(found) else None, f"{proof}/*/queue/{name}")
 
 

@@ -53,9 +53,8 @@ DISK_QUEUE = "disk-queue.json"
 CREW = "crew.json"
 """The capture with the threads of a storage daemon before any image was opened, and which is its IOThread."""
 
-
-VM_JOBS = "vm-jobs.txt"
-"""The capture with what libvirt did with the VM or its disks meanwhile, a line each."""
+VM_JOBS = "vm-jobs.json"
+"""The capture with what libvirt did with the VM or its disks meanwhile, each with whether it went on."""
 
 
 def of_guest(name: str, number: int) -> str:
@@ -68,10 +67,11 @@ IMPORTED = "import.json"
 """The capture of an imported trial that names its file and the reporting group in it."""
 
 GUEST_FACTS: tuple[str, ...] = (
-    "kernel", "cpus", "queues", "scheduler", "nr_requests", "write_cache", "rotational", "logical_block_size",
+    "kernel", "scheduler", "nr_requests", "queues", "write_cache", "rotational", "logical_block_size",
     "physical_block_size",
 )  # fmt: skip
 """What is kept of what a guest says of its disk (`virtune/guest/disk`)."""
+
 
 UNDER_LOAD = "under load"
 """The text in the proof of a check that was made while the load ran."""

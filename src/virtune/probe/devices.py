@@ -274,9 +274,13 @@ def _schedulers(path: str, root: Path) -> tuple[str | Unknown, tuple[str, ...] |
     found = tree.text(path, root)
     if isinstance(found, Unknown):
         return found, found
-    chosen = _SELECTED.search(found)
-    words = tuple(found.replace("[", " ").replace("]", " ").split())
-    return chosen[1] if chosen else found, words
+    return at_work(found), tuple(found.replace("[", " ").replace("]", " ").split())
+
+
+def at_work(shown: str) -> str:
+    """Return the value at work of those that a kernel shows, `none [bfq]`; the whole where there is but one."""
+    chosen = _SELECTED.search(shown)
+    return chosen[1] if chosen else shown
 
 
 def _first(paths: Iterable[str], root: Path, otherwise: str) -> str | Unknown:

@@ -20,82 +20,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist, fmean, median, stdev
+from statistics import fmean, median, stdev
 
 from virtune.model.measurement import Histogram, merge
 
-_NORMAL_DF = 1e7
-"""With more degrees of freedom t is the normal quantile with one term more, exact to 1e-14."""
 
-_FEW_DF = 1
-"""With fewer degrees of freedom, and outside of all confidences, the quantile may overflow: SciPy says how."""
-
-_STEPS_MAX = 10_000
-"""A fraction of millions of degrees of freedom ends after some thousand steps."""
-
-_FEW_HALVES = 150.0
-"""Above it the ratio of gamma functions is a series, exact to 1e-16; they themselves soon overflow."""
-
-
-@lru_cache(maxsize=4096)
 def two_sided(confidence: float, df: float) -> float:
-    """Return the two-sided quantile of Student's t with so many degrees of freedom, as scipy.special.stdtrit, which
-    takes longer to load than reading a study of a thousand trials.
-    """
-    tail = 2 * (1 - (1 - (1 - confidence) / 2))
-    if not (0 < tail <= 1 and df >= _FEW_DF):
-        from scipy.special import stdtrit
+    """Return the two-sided quantile of Student's t with so many degrees of freedom."""
+    # scipy takes longer to load than reading a study of a thousand trials, so it is imported only for comparisons
+    from scipy.special import stdtrit
 
-        return float(stdtrit(df, 1 - tail / 2))
-    # the normal quantile is the lesser one, and from there Newton's way down a convex curve never goes too far
-    found = NormalDist().inv_cdf(1 - tail / 2) if tail < 1 else 0.0
-    if df > _NORMAL_DF:
-        return found + (found**3 + found) / 4 / df
-    scale = _gammas(df / 2) / math.sqrt(math.pi)
-    while True:
-        rest = (_beyond(found, df, scale) - tail) / 2
-        density = scale / math.sqrt(df) * math.exp(-(df + 1) / 2 * math.log1p(found**2 / df))
-        better = found + rest / density
-        if not better > found * (1 + 1e-15):
-            return better
-        found = better
-
-
-def _gammas(half: float) -> float:
-    """Return gamma(half + 1/2) / gamma(half)."""
-    if half < _FEW_HALVES:
-        return math.gamma(half + 0.5) / math.gamma(half)
-    terms = (1.0, -1 / 8, 1 / 128, 5 / 1024, -21 / 32768, -399 / 262144, 869 / 4194304)
-    return math.sqrt(half) * math.fsum(term / half**power for power, term in enumerate(terms))
-
-
-def _beyond(t: float, df: float, scale: float) -> float:
-    """Return how probable it is that Student's t is beyond `t` on either side: an incomplete beta function, by its
-    continued fraction (DiDonato, Morris, ACM Trans. Math. Softw. 18, 1992), on the side on which that ends soon.
-    """
-    if t == 0:
-        return 1.0
-    x, rest = df / (df + t * t), t * t / (df + t * t)
-    front = scale * math.exp(-df / 2 * math.log1p(t * t / df)) * math.sqrt(rest)
-    if x < (df / 2 + 1) / (df / 2 + 2.5):
-        return front / (df / 2) * _fraction(df / 2, 0.5, x)
-    return 1 - front / 0.5 * _fraction(0.5, df / 2, rest)
-
-
-def _fraction(a: float, b: float, x: float) -> float:
-    """Return the continued fraction of the incomplete beta function (DLMF 8.17.22) by Lentz's algorithm."""
-    upper, lower = 1.0, 1 / (1 - (a + b) * x / (a + 1))
-    found = lower
-    for m in range(1, _STEPS_MAX):
-        for step in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            upper, lower = 1 + step / upper, 1 / (1 + step * lower)
-            found *= upper * lower
-        if abs(upper * lower - 1) < 3e-16:
-            break
-    return found
+    return float(stdtrit(df, 1 - (1 - confidence) / 2))
 
 
 def mean_and_radius(values: Sequence[float], confidence: float) -> tuple[float, float | None]:

@@ -5,8 +5,7 @@ A guest's kernel follows what it finds: a disk with one queue gets another I/O s
 bus whose driver the usual kernel lacks another kernel. A difference between such arms may be that.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from virtune.model.evidence import TrialRecord
 from virtune.model.knobs import BY_ID
@@ -16,7 +15,7 @@ from virtune.model.study import Arm, Study
 _OF_THE_BUS = ("device.bus", "storage.vfio_pci", "machine.type", "machine.emulator")
 """What brings defaults of its own, which are then what is compared."""
 
-_FACTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+FACTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kernel": ("the guest's kernel", ()),
     "scheduler": ("the guest's I/O scheduler", ("guest.scheduler",)),
     "nr_requests": (
@@ -38,9 +37,6 @@ _FACTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """The facts that a guest shows of its disk: what each is, and the knobs by which arms ask for it."""
 
-_AT_WORK = re.compile(r".*\[(.*)\].*")
-"""Of the schedulers that there are, the one at work is in brackets."""
-
 
 def unasked_of(study: Study, records: Iterable[TrialRecord]) -> Iterator[str]:
     """Yield a sentence for each fact in which arms differ that do not differ in a knob of it."""
@@ -48,9 +44,9 @@ def unasked_of(study: Study, records: Iterable[TrialRecord]) -> Iterator[str]:
     for one in records:
         if one.measurement is not None:
             for fact, value in one.in_force.guest:
-                shown.setdefault(fact, {}).setdefault(one.trial.arm, set()).add(_AT_WORK.sub(r"\1", value))
+                shown.setdefault(fact, {}).setdefault(one.trial.arm, set()).add(value)
     said = set[str]()
-    for fact, (what, knobs) in _FACTS.items():
+    for fact, (what, knobs) in FACTS.items():
         mine = shown.get(fact, {})
         have = _unasked([(arm, ", ".join(sorted(mine[arm.name]))) for arm in study.arms if arm.name in mine], knobs)
         # another scheduler holds another number of requests
@@ -80,21 +76,10 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _unasked(have: Sequence[tuple[Arm, str]], knobs: Sequence[str]) -> list[tuple[Arm, str]]:
-    """Return those that have something else than another one that asks for the same."""
-    return [
-        (arm, value)
-        for arm, value in have
-        if any(value != other and _alike(arm, second, knobs) for second, other in have)
-    ]
-
-
-def _alike(first: Arm, second: Arm, knobs: Sequence[str]) -> bool:
-    """Whether two arms run in the same kind of guest, and ask for the same of these knobs."""
-    sides = [
-        (
-            arm.stack.rig, arm.stack.domain, arm.stack.machine.system,
-            *(setting_of(arm.stack, BY_ID[one]) for one in knobs),
-        )
-        for arm in (first, second)
-    ]  # fmt: skip
-    return sides[0] == sides[1]
+    """Return those that have something else than another one in the same kind of guest that asks for the same."""
+    asking: dict[Hashable, list[tuple[Arm, str]]] = {}
+    for arm, value in have:
+        stack = arm.stack
+        asked = tuple(setting_of(stack, BY_ID[knob]) for knob in knobs)
+        asking.setdefault((stack.rig, stack.domain, stack.machine.system, asked), []).append((arm, value))
+    return [one for alike in asking.values() if len({value for _, value in alike}) > 1 for one in alike]

@@ -43,7 +43,7 @@ from virtune.model.text import format_bytes, format_count, format_ns, format_sec
 from virtune.model.workload import Workload
 from virtune.plan import trials as planned
 from virtune.plan.guests import guest_seed, share_of
-from virtune.probe.devices import backing_of, loop_file
+from virtune.probe.devices import at_work, backing_of, loop_file
 from virtune.probe.host import busy_facts
 from virtune.shell import Warden
 from virtune.store.store import Store
@@ -87,7 +87,7 @@ def run_trial(
     try:
         with tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench:
             changeover = bench.changeover
-            guest = tuple((name, bench.seen[name]) for name in evidence.GUEST_FACTS if name in bench.seen)
+            guest = tuple((name, at_work(bench.seen[name])) for name in evidence.GUEST_FACTS if name in bench.seen)
             captures += [] if changeover is None else [_capture("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *evidence.not_shown_checks(arm.stack, bench.in_force.checks))
             seen += surroundings_checks(arm.stack, ground, tools)
