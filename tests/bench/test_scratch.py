@@ -389,3 +389,8 @@ def test_all_is_gone_after_clean_with_images_and_who_waits_locks_anew(tmp_path: 
     with pytest.raises(PreconditionError, match="another virtune is measuring"), scratch_in(tmp_path):
         pytest.fail("two hold the directory")
     second.__exit__(None, None, None)
+
+
+def test_an_image_that_cannot_be_read_says_so_and_why(tmp_path: Path) -> None:
+    with pytest.raises(RigError, match=r"cannot read .*/image: no such file or directory$"):
+        never_written(tmp_path / "image", 1)

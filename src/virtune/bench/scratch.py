@@ -523,7 +523,11 @@ def is_ours(path: Path) -> bool:
 
 def never_written(path: Path, length: int) -> int:
     """Return how many of a file's first bytes were never written; raises RigError if unknown."""
-    extents = unwritten_bytes(path, length)
+    try:
+        extents = unwritten_bytes(path, length)
+    except OSError as error:
+        hint = "so nobody can say whether it was written in full"
+        raise RigError(f"cannot read {path}: {words_of(error)}", hint=hint) from None
     if isinstance(extents, Unknown):
         raise RigError(f"cannot tell whether {path} was written in full: {extents.because}")
     return extents.never_written_bytes

@@ -171,15 +171,11 @@ _BATCH = 512
 
 
 def unwritten_bytes(path: str | Path, length: int) -> Extents | Unknown:
-    """Return how much of a file's first `length` bytes was never written.
+    """Return how much of a file's first `length` bytes was never written; raises OSError where it cannot be read.
 
     Bytes beyond the end of the file count as a hole.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        return Unknown(f"the file could not be opened: {words_of(error)}")
-    try:
+    with opened(path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return Unknown("only a regular file has extents; what a device has stored, only the device knows")
         try:
@@ -188,10 +184,6 @@ def unwritten_bytes(path: str | Path, length: int) -> Extents | Unknown:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EBADR, errno.EINVAL):
                 raise
         return _by_seek(descriptor, length)
-    except OSError as error:
-        return Unknown(f"the file's extents could not be read: {words_of(error)}")
-    finally:
-        os.close(descriptor)
 
 
 def _by_fiemap(descriptor: int, length: int) -> Extents:
