@@ -30,7 +30,7 @@ from virtune.model.tuning import Space, Tuning
 from virtune.model.workload import Workload, job
 from virtune.plan import space as planned
 from virtune.plan.space import TRIES, proposals, space_of
-from virtune.plan.space import Host as What
+from virtune.plan.space import HostSupport as What
 
 VARY = (
     "disk.aio=threads,native,io_uring",

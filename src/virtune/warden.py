@@ -4,8 +4,8 @@
 Run as its own program (`python warden.py RUN DIRECTORY`) it imports the standard library only, lives in its own
 session, and waits for the end of its standard input, which the kernel closes when virtune ends, even by SIGKILL. Then
 it ends every process with the run's mark in its environment (fio's forked workers leave their session, but keep their
-environment), gives drives that were handed to a guest back to their drivers, takes off the FUSE mounts of its exports
-and removes the run's directory.
+environment), gives drives that were handed to a guest back to their drivers, writes the settings of this host's
+kernel back that an arm had changed, takes off the FUSE mounts of its exports and removes the run's directory.
 
 Nothing is removed for its name. A directory of virtune's holds a record that names it: its names, its device, inode
 and time of birth. Only one that its record names, that we own and whose maker is gone is removed: by descriptors,
@@ -62,6 +62,15 @@ _DRIVE = "drive-"
 
 VFIO = "vfio-pci"
 """The driver that hands a device to a guest."""
+
+_SETTINGS = "settings"
+"""The name of the record of the settings of this host's kernel that a run changed."""
+
+SETTABLE = re.compile(r"/sys/block/[^/]+/queue/[a-z_]+|/proc/sys/vm/dirty_[a-z_]+", re.ASCII)
+"""The files that a run may have changed; nothing else is written to, whatever a record says."""
+
+_CHOSEN = re.compile(r"\[([^]]+)]")
+_BY_DEFAULT = "-1"
 
 _BOUND_SECONDS = 10.0
 """A driver is bound before the kernel answers; what is waited for is the link that says so."""
@@ -436,9 +445,10 @@ def sweep(run_id: str, directory: Path) -> list[str]:
         return removed
     drives = [address for address in noted_drives(directory) if give_back(directory, address)]
     removed += [f"the hold on the drive {address}, which its driver has again" for address in drives]
+    removed += [f"what the run had changed in {path}" for path in put_back(directory)]
     removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
-    # A drive that is not back needs its record; a mount that stays may hold data: nothing below it may be deleted.
-    if not noted_drives(directory) and remove(directory):
+    # What is not back needs its record; a mount that stays may hold data: nothing below it may be deleted.
+    if not noted_drives(directory) and not noted_settings(directory) and remove(directory):
         removed.append(f"directory {directory}")
     return removed
 
@@ -453,12 +463,71 @@ def note_drive(directory: Path, address: str, *, driver: str, group: str) -> Non
     """Record, before anything is changed, that a drive is about to be taken from its driver; on the disk when this
     returns. `group` is its IOMMU group.
     """
-    place = directory / f"{_DRIVE}{address}"
+    _note(directory / f"{_DRIVE}{address}", {"driver": driver, "group": group})
+
+
+def _note(place: Path, said: Mapping[str, Any]) -> None:
     with place.with_name(f".{place.name}").open("w") as file:
-        file.write(json.dumps({"driver": driver, "group": group, "boot": _boot()}))
+        file.write(json.dumps({**said, "boot": _boot()}))
         file.flush()
         os.fsync(file.fileno())
     place.with_name(f".{place.name}").rename(place)
+
+
+def note_settings(directory: Path, files: Mapping[str, tuple[str, str | None]]) -> None:
+    """Record what files of this host's kernel hold before a run changes them, and what it left in them, None until
+    that is known; in the order in which they are written back. On the disk when this returns.
+    """
+    _note(directory / _SETTINGS, {"files": files})
+
+
+def noted_settings(directory: Path) -> dict[str, tuple[str, str | None]]:
+    """Return what a run noted and has not put back."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        noted = json.loads((directory / _SETTINGS).read_text())
+        if noted["boot"] == _boot():  # else the kernel has forgotten it too
+            return {
+                path: (before, ours) for path, (before, ours) in noted["files"].items() if SETTABLE.fullmatch(path)
+            }
+    return {}
+
+
+def put_back(directory: Path) -> list[str]:
+    """Write the settings of this host's kernel back that a run changed; returns the files that have their former
+    value again. What somebody else has written since is left alone, and what is gone is gone. The record stays only
+    where the kernel does not take a value back.
+    """
+    back, stays, changed = [], False, dict[str, tuple[str, None]]()
+    for path, (before, ours) in noted_settings(directory).items():
+        now = setting_at(path)
+        if now not in (None, before) and ours in (None, now):
+            changed[path] = (before, None)
+    if changed:  # from here on one of them changes another, which is nobody else's doing
+        note_settings(directory, changed)
+    for path, (before, _) in changed.items():
+        # to throttle by default is not the same as to be asked for the value that is the default
+        for value in (_BY_DEFAULT, before) if path.endswith("/wbt_lat_usec") else (before,):
+            if setting_at(path) != before:
+                with contextlib.suppress(OSError):
+                    Path(path).write_text(value)
+        if setting_at(path) == before:
+            back.append(path)
+        else:
+            stays = True
+    if not stays:
+        (directory / _SETTINGS).unlink(missing_ok=True)
+    return back
+
+
+def setting_at(path: str) -> str | None:
+    """Return what a file of the kernel's settings holds: of a choice, the word in brackets; None where it tells
+    nothing.
+    """
+    with contextlib.suppress(OSError, UnicodeError):
+        text = Path(path).read_text().strip()
+        chosen = _CHOSEN.search(text)
+        return chosen[1] if chosen else text
+    return None
 
 
 def noted_drives(directory: Path) -> list[str]:

@@ -8,7 +8,7 @@ reason in the rig's row (`virtune.model.rig`), and then no check may claim to ha
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,7 +42,7 @@ from virtune.model.contradictions import contradictions, stack_of_disk
 from virtune.model.evidence import Check, not_shown, to_verify
 from virtune.model.knobs import BY_ID
 from virtune.model.rig import RIGS
-from virtune.model.stack import DIRECT_CACHES, Machine, Stack, setting_of
+from virtune.model.stack import DIRECT_CACHES, Host, Machine, Stack, setting_of
 from virtune.probe.process import Process, Ring
 
 MEASURED = ("storage-daemon", "qemu", "libvirt")
@@ -210,13 +210,13 @@ def write_qcow2(path: Path, stack: Stack) -> None:
 def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
     of_image = qcow2_options(stack.disk), stack.disk.format, image_bytes(stack.disk, 2**30)
-    of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth
+    of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth, stack.host.asked
     of_guests = stack.kernel.asked, stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
             return daemon_commands(stack, PLACES), of_image, of_host
         case "libvirt":
-            return written_by_libvirt(stack), of_image, stack.kernel.asked
+            return written_by_libvirt(stack), of_image, stack.kernel.asked, stack.host.asked
     started = GuestMachine(
         kernel="k", initramfs="i", console="c", channels=(), monitor=3, kvm=False, asked=stack.machine
     )
@@ -290,6 +290,7 @@ def test_where_threads_and_memory_lie_is_read_from_the_process() -> None:
 SEEN_ELSEWHERE = frozenset({
     "guests.count", "guests.idle", "guests.images",  # tests/guests: only several machines can be counted
     "host.cache", "disk.place", "host.neighbour", "load.pin",  # test_surroundings
+    *(f"host.{one.name}" for one in fields(Host)),  # test_host_settings
     "workload.iodepth",  # test_surroundings: by the result of the load
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "disk.filesystem",  # tests/guests: only a guest mounts it

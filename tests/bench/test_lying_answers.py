@@ -252,6 +252,7 @@ TOLD_ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("disk_checks", "image_checks", "cache_check"), "test_every_knob.py"),
     **dict.fromkeys(("cache_state_checks", "pin_check"), "test_surroundings.py"),
     "passed_check": "test_passthrough.py",
+    "host_set": "test_host_settings.py",
 }  # fmt: skip
 """Verifiers that another module's tests lie to."""
 

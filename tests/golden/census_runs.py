@@ -52,7 +52,7 @@ from virtune.plan.goal import parse_condition, parse_limit
 from virtune.plan.interventions import intervention, knobs_of
 from virtune.plan.like import Looked, carried, likeness
 from virtune.plan.loads import sweep_study
-from virtune.plan.space import Host
+from virtune.plan.space import HostSupport
 from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store
 
@@ -99,7 +99,7 @@ def simulated() -> Iterator[Study]:
             limit = next(map(parse_limit, words.get("subject_to", ())), None)
             made = sweep_study(made, SweepPlan(limit=limit, loads=words.get("loads", ()), rounds=2))
         yield replace(made, id=f"s{number}", created="2026-01-01T00:00:00+00:00")
-    host = Host(answers={}, io_uring=True, cpus=4)
+    host = HostSupport(answers={}, io_uring=True, cpus=4)
     for number, scenario in enumerate(("noisy", "failing")):
         options = StudyOptions(
             rig=f"simulated:{scenario}", vary=TWO, seed=3, confirm=2, soak=None, scratch=Path("/s")

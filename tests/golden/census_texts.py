@@ -21,7 +21,7 @@ from virtune.model.measurement import FioResult
 from virtune.model.study_options import StudyOptions
 from virtune.plan.goal import parse_goal
 from virtune.plan.planfile import read_plan
-from virtune.plan.space import Host, effective, emulators_of, space_of
+from virtune.plan.space import HostSupport, effective, emulators_of, space_of
 
 VALUES = (
     None, "", "0", "1", "7", "100", "101", "-1", "4k", "4k,8k", "4k-64k", "512", "1000", "1m", "50%", "10ms", "2s",
@@ -147,9 +147,9 @@ def spaces() -> Answers:
         "disk.cluster_size=65536,131072", "device.bus=virtio-blk,virtio-scsi", "disk.aio", "disk.speed=1,2",
     )  # fmt: skip
     hosts = (
-        Host(answers={}),
-        Host(answers={}, io_uring=False, cpus=4, memory_bytes=2**30),
-        Host(answers={}, io_uring=True, cpus=16),
+        HostSupport(answers={}),
+        HostSupport(answers={}, io_uring=False, cpus=4, memory_bytes=2**30),
+        HostSupport(answers={}, io_uring=True, cpus=16),
     )
     rigs, promises = (None, "qemu", "metal", "vhost-user"), (None, *Promise)
     for number, (vary, rig, promise) in enumerate(
@@ -161,7 +161,7 @@ def spaces() -> Answers:
             yield asked(_space, wish, hosts[number % 3])
 
 
-def _space(wish: StudyOptions, host: Host) -> Iterator[str]:
+def _space(wish: StudyOptions, host: HostSupport) -> Iterator[str]:
     found = space_of(wish, host)
     yield from flat(found)
     yield from flat(emulators_of(wish))

@@ -29,7 +29,7 @@ from virtune.model.knob import (
 )
 from virtune.model.knobs import BY_ID, KNOBS, TURNED, find, matching, needs_new_process
 from virtune.model.rig import RIGS
-from virtune.model.stack import Device, Disk, Kernel, Machine, Pins, Stack, setting_of, with_setting
+from virtune.model.stack import Device, Disk, Host, Kernel, Machine, Pins, Stack, setting_of, with_setting
 
 TWO_VALUES: dict[type[Domain], Callable[[Any], tuple[Any, Any]]] = {
     Choice: lambda domain: domain.values[:2],
@@ -92,9 +92,10 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
                               ("vfio_pci", "storage.vfio_pci")):  # fmt: skip
         of_the_device[known_as] = of_the_device.pop(f"device.{here}")
     of_the_kernel = {f"guest.{field.name}": ("kernel", field.name) for field in fields(Kernel)}
+    of_the_kernel |= {f"host.{field.name}": ("host", field.name) for field in fields(Host)}
     of_the_guest = of_the_kernel | of_the_disk | of_the_device | of_the_machine
     assert {knob.id: knob.place for knob in TURNED} == of_the_guest | of_the_export
-    rest = {"rig", "domain", "device", "disk", "machine", "pins", "kernel"}
+    rest = {"rig", "domain", "device", "disk", "machine", "pins", "kernel", "host"}
     assert {place[0] for place in of_the_export.values()} == {f.name for f in fields(Stack)} - rest
 
 

@@ -20,7 +20,7 @@ from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Tuning
 from virtune.plan.arms import apply_settings
 from virtune.plan.space import TRIES, next_block, space_of, tries_for
-from virtune.plan.space import Host as What
+from virtune.plan.space import HostSupport as What
 
 GUEST = ("device.bus=virtio-blk,virtio-scsi", "disk.discard=ignore,unmap", "disk.format=raw,qcow2")
 DAEMON = ("disk.aio=threads,native", "disk.format=raw,qcow2")

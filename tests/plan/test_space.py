@@ -10,12 +10,12 @@ from virtune.model.knob import Answer, Support
 from virtune.model.reason import Reason
 from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Space
-from virtune.plan.space import Host, effective, space_of
+from virtune.plan.space import HostSupport, effective, space_of
 
 DAEMON = "qemu-storage-daemon 7.2.0"
 ALL = Answer(program=DAEMON, standing=Support.VALUES, values=("threads", "native", "io_uring"))
-HOST = Host(answers={"disk.aio": (ALL,)}, io_uring=True, cpus=4)
-SMALL = Host(answers=HOST.answers, cpus=4, memory_bytes=8 * 1024**3)
+HOST = HostSupport(answers={"disk.aio": (ALL,)}, io_uring=True, cpus=4)
+SMALL = HostSupport(answers=HOST.answers, cpus=4, memory_bytes=8 * 1024**3)
 
 
 def names(space: Space) -> list[str]:
@@ -81,18 +81,18 @@ def test_queues_are_varied_when_they_are_named_since_most_loads_take_one() -> No
 
 def test_what_the_host_does_not_have_is_removed_with_the_reason() -> None:
     two = Answer(program=DAEMON, standing=Support.VALUES, values=("threads", "native"))
-    host = Host(answers={"disk.aio": (two,)})
+    host = HostSupport(answers={"disk.aio": (two,)})
     space = space_of(StudyOptions(vary=("disk.aio",)), host)
     assert names(space) == ["baseline", "native"]
     assert [(r.what, r.count) for r in space.removed] == [("disk.aio=io_uring", None)]
     assert "built without it" in space.removed[0].why
     assert space.removed[0].reason is Reason.NOT_SUPPORTED
-    refused = Host(answers={"disk.aio": (ALL,)}, io_uring=False)
+    refused = HostSupport(answers={"disk.aio": (ALL,)}, io_uring=False)
     (left,) = space_of(StudyOptions(vary=("disk.aio",)), refused).removed
     assert "kernel refuses" in left.why
     assert left.reason is Reason.KERNEL_REFUSES
     absent = Answer(program=DAEMON, standing=Support.ABSENT, detail="no blockdev-add qcow2 lazy-refcounts")
-    gone = Host(answers={"disk.lazy_refcounts": (absent,)})
+    gone = HostSupport(answers={"disk.lazy_refcounts": (absent,)})
     space = space_of(StudyOptions(vary=("disk.lazy_refcounts", "disk.aio"), fix=("disk.format=qcow2",)), gone)
     assert {r.what for r in space.removed} == {"disk.lazy_refcounts=off", "disk.lazy_refcounts=on"}
 

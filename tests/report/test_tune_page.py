@@ -31,7 +31,7 @@ from virtune.model.study import Trial
 from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Recommendation, Spelled, Tuning
 from virtune.plan.codec import study_from_json, study_to_json
-from virtune.plan.space import Host
+from virtune.plan.space import HostSupport
 from virtune.probe.host import host_facts
 from virtune.report.charts.tradeoff import pareto, race
 from virtune.report.html.page import search_page
@@ -102,7 +102,7 @@ def test_that_the_best_is_not_known_is_said_as_long_as_another_may_be_better() -
     assert "is undecided" not in page(sure)
 
 
-HOST = Host(answers={}, io_uring=True, cpus=4, memory_bytes=8 * 1024**3)
+HOST = HostSupport(answers={}, io_uring=True, cpus=4, memory_bytes=8 * 1024**3)
 
 
 def asked_by(line: str) -> StudyOptions:

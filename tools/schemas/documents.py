@@ -217,7 +217,9 @@ def begins_with(knob: Knob) -> str:
     value = setting_of(Stack(), knob)
     if isinstance(value, bool):
         return "on" if value else "off"
-    own = {"kernel": "the guest kernel's own", "load_depth": "the workload's own"}.get(knob.place[0], "QEMU's own")
+    own = {"kernel": "the guest kernel's own", "host": "as it is found", "load_depth": "the workload's own"}.get(
+        knob.place[0], "QEMU's own"
+    )
     return own if value is None else str(value)
 
 

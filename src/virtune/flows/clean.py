@@ -47,7 +47,9 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
         removed += warden.sweep(warden.run_id_of(directory), directory)
         drives = warden.noted_drives(directory)
         kept += [f"directory {directory}: the drive {address} is not back with its driver" for address in drives]
-        if directory.exists() and not drives:
+        settings = warden.noted_settings(directory)
+        kept += [f"{path}: the kernel does not take {before} back" for path, (before, _) in settings.items()]
+        if directory.exists() and not drives and not settings:
             kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
     for left in (one for one in written_down(plugged) if one.abandoned):  # what fails stays recorded
         try:

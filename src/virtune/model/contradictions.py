@@ -119,6 +119,7 @@ def contradictions(stack: stacks.Stack) -> tuple[str, ...]:
     """Return the contradictions of this stack, a sentence each; empty for a valid one. Each rule is QEMU's own."""
     disk = stack.disk
     found = [*_elsewhere(stack), *disks_contradictions(stack), *stacks.pin_contradictions(stack.pins)]
+    found += _host_contradictions(stack)
     if not stack.kind.has_qemu:
         return tuple(found)
     match stack.kind.front:
@@ -173,6 +174,16 @@ def _rbd_contradictions(stack: stacks.Stack) -> Iterator[str]:
         yield "backend=rbd does its I/O by librbd, so aio means nothing there"
     if stack.disks > 1 or stack.guests + stack.idle_guests > 1:
         yield "backend=rbd has one disk of one guest here"
+
+
+def _host_contradictions(stack: stacks.Stack) -> Iterator[str]:
+    asked, disk = stack.host.asked, stack.disk
+    for kind in ("dirty", "dirty_background"):
+        if {f"{kind}_ratio", f"{kind}_bytes"} <= asked.keys():
+            yield f"host.{kind}_ratio and host.{kind}_bytes exclude each other: the kernel clears one for the other"
+    of_disk = next((name for name in asked if not name.startswith("dirty_")), None)
+    if of_disk is not None and disk.backend != "file":
+        yield f"backend={disk.backend} is on no disk of this host, so host.{of_disk} means nothing there"
 
 
 def _limit_contradictions(disk: stacks.Disk) -> Iterator[str]:

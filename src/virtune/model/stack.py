@@ -304,8 +304,37 @@ class Kernel:
         """What is to be written, by file, in this order: another scheduler resets the number of requests, and
         max_sectors_kb may raise read_ahead_kb.
         """
-        found = ((one.name, getattr(self, one.name)) for one in fields(self))
-        return {name: str(value) for name, value in found if value is not None}
+        return _asked(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """How this host's kernel runs the disks below the image, by the names in their /sys/block/*/queue, and how much
+    it lets be dirty in the page cache of the whole host, by the names in /proc/sys/vm; `None` is as it is found.
+
+    `wbt_lat_usec` is the latency in us that write-back throttling aims at, 0 for none; ratios are in % of the memory
+    that can be had. Not here: read_ahead_kb, which a file's reads take from its filesystem, whatever the disk has.
+    """
+
+    scheduler: Scheduler | None = None
+    nr_requests: int | None = None
+    rq_affinity: Literal["0", "1", "2"] | None = None
+    nomerges: Literal["0", "1", "2"] | None = None
+    wbt_lat_usec: int | None = None
+    dirty_ratio: int | None = None
+    dirty_bytes: int | None = None
+    dirty_background_ratio: int | None = None
+    dirty_background_bytes: int | None = None
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What is to be written, by name, in this order, as in `Kernel`."""
+        return _asked(self)
+
+
+def _asked(kernel: Kernel | Host) -> dict[str, str]:
+    found = ((one.name, getattr(kernel, one.name)) for one in fields(kernel))
+    return {name: str(value) for name, value in found if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,8 +351,9 @@ class Stack:
     settings `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins;
     `place` says whether a study's target is used, or a scratch image although there is a target; `neighbour` is
     what another process of the host does meanwhile, `load_depth` how many I/Os each job of the load keeps in
-    flight; None for as many as its workload says. `kernel` is how the guest's kernel runs the disk. `domain` is the
-    name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
+    flight; None for as many as its workload says. `kernel` is how the guest's kernel runs the disk, `host` how this
+    host's does. `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no
+    other.
     """
 
     rig: Annotated[Rig, "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing."] = (
@@ -360,6 +390,9 @@ class Stack:
     load_depth: int | None = field(default=None, repr=False)
     kernel: Annotated[Kernel, "How the guest's kernel runs the disk; null is as it likes."] = field(
         default_factory=Kernel, repr=False
+    )
+    host: Annotated[Host, "How this host's kernel runs the disks below the image; null is as it is found."] = field(
+        default_factory=Host, repr=False
     )
 
     @property

@@ -471,7 +471,8 @@ class StudyOptions:
     allow_in_use: bool = _row(
         takes=Takes.SWITCH, verbs=(*ALL, "resume"), not_in_plan=_THE_HOST,
         help={
-            "": "Allow writes even if it is mounted, in use, or carries a filesystem or partition table.",
+            "": "Allow writes even if it is mounted, in use, or carries a filesystem or partition table; and arms"
+            " with host.* settings although other VMs run here.",
             "resume": "As given when the study began.",
         },
     )  # fmt: skip

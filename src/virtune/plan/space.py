@@ -57,7 +57,7 @@ _CLUSTER_DEFAULT = Bytes(65536)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostSupport:
     """The host's support: whether io_uring works (None: unknown), and so on.
 
     `answers` are those of the programs that will run the configurations, by knob.
@@ -69,7 +69,7 @@ class Host:
     memory_bytes: int | None = None
 
 
-def space_of(asked: StudyOptions, host: Host) -> Space:
+def space_of(asked: StudyOptions, host: HostSupport) -> Space:
     """Return the configurations to search; without a span no cache mode is left out for it.
 
     Raises PlanError for invalid options, and when fewer than two configurations are left.
@@ -145,7 +145,7 @@ def _baseline(asked: StudyOptions, base: Stack, settings: tuple[tuple[str, str],
 
 
 def _factors(
-    asked: StudyOptions, base: Stack, fixed: set[str], host: Host
+    asked: StudyOptions, base: Stack, fixed: set[str], host: HostSupport
 ) -> tuple[tuple[Factor, ...], tuple[Removed, ...]]:
     """Return the knobs to vary with the values that the host supports, and those that it does not."""
     factors: list[Factor] = []
@@ -164,7 +164,7 @@ def _factors(
     return tuple(factors), tuple(gone)
 
 
-def _varied(texts: Sequence[str], host: Host) -> Iterator[tuple[Knob, tuple[str, ...]]]:
+def _varied(texts: Sequence[str], host: HostSupport) -> Iterator[tuple[Knob, tuple[str, ...]]]:
     for text in texts:
         name, equals, words = text.partition("=")
         if not equals:
@@ -195,7 +195,7 @@ def _turnable(name: str) -> Knob:
     return knob
 
 
-def _all_values(knob: Knob, host: Host) -> tuple[str, ...]:
+def _all_values(knob: Knob, host: HostSupport) -> tuple[str, ...]:
     if knob.id in _USUAL:
         return _USUAL[knob.id]
     if knob.id == "export.num_queues":
@@ -218,7 +218,7 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
 """Values for number knobs without a list: QEMU's default, and the other value that is sometimes recommended."""
 
 
-def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob, tuple[str, ...]]]:
+def _by_default(base: Stack, fixed: set[str], host: HostSupport) -> Iterator[tuple[Knob, tuple[str, ...]]]:
     """The knobs of the rig's path that need no new image; a format is chosen for its features, not for its speed.
 
     The number of an export's queues is left out: most loads have one clone, which uses one queue.
@@ -231,7 +231,7 @@ def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob
             yield BY_ID[name], _all_values(BY_ID[name], host)
 
 
-def _missing(knob: Knob, value: str, host: Host) -> Why | None:
+def _missing(knob: Knob, value: str, host: HostSupport) -> Why | None:
     """Say why this host does not support that value; None if it does or if that is unknown."""
     if knob.id == "disk.aio" and value == "io_uring" and host.io_uring is False:
         return because(Reason.KERNEL_REFUSES)
@@ -243,7 +243,7 @@ def _missing(knob: Knob, value: str, host: Host) -> Why | None:
     return None
 
 
-def _cached(asked: StudyOptions, host: Host) -> Why | None:
+def _cached(asked: StudyOptions, host: HostSupport) -> Why | None:
     """Say why a cache mode that uses the page cache is not tried by default; None where it may be.
 
     Where the whole span fits into the host's RAM, such a stack measures the RAM, not the disk.

@@ -19,7 +19,7 @@ from virtune.flows.stored.show import by_todays_method
 from virtune.model.evidence import StudyRecord
 from virtune.model.knob import Choice, Knob, Number, Size, Switch
 from virtune.model.knobs import TURNED
-from virtune.model.stack import Kernel, Stack, setting_of, with_setting
+from virtune.model.stack import Host, Kernel, Stack, setting_of, with_setting
 from virtune.model.study import StudyKind
 from virtune.model.tuning import Spelled, Tuning
 from virtune.report.json.host import check_document
@@ -41,6 +41,7 @@ _WHY: dict[str, str] = {
     **dict.fromkeys(("disks.count", "disks.iothreads", "disks.second"), _DISKS),
     **dict.fromkeys(("disk.export", "export.num_queues", "export.iothread"), _EXPORT),
     **dict.fromkeys((f"guest.{one.name}" for one in fields(Kernel)), "the guest's kernel has it: a udev rule there"),
+    **dict.fromkeys((f"host.{one.name}" for one in fields(Host)), "the host's kernel has it: see there"),
     "disk.filesystem": "the guest makes it",
     "guest.system": "what ran in the test guest",
 }
@@ -86,10 +87,17 @@ def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple
     found = [Spelled(program="qemu", title="QEMU command line", text=qemu(stack), notes=notes)]
     if line := made(stack):
         found.append(Spelled(program="qemu-img", title="an image of that layout", text=line))
-    if rule := _udev_rule(stack):
-        found.append(
-            Spelled(program="udev", title="a udev rule in the guest, of all its disks of that kind", text=rule)
-        )
+    named = {"virtio-blk": "vd*[!0-9]", "nvme": "nvme*n*"}.get(stack.device.bus, "sd*[!0-9]")
+    of_host = {name: value for name, value in stack.host.asked.items() if not name.startswith("dirty_")}
+    on_host = "a udev rule on the host, where DISK is the disk below the image"
+    for program, title, text in (
+        ("udev", "a udev rule in the guest, of all its disks of that kind", _udev_rule(named, stack.kernel.asked)),
+        ("udev-on-host", on_host, _udev_rule("DISK", of_host)),
+    ):
+        found += [Spelled(program=program, title=title, text=text)] if text else []
+    if dirty := [f"vm.{name} = {value}" for name, value in stack.host.asked.items() if name not in of_host]:
+        title = "a file in /etc/sysctl.d on the host, for all that runs there"
+        found.append(Spelled(program="sysctl", title=title, text="\n".join(dirty)))
     title = "libvirt domain XML"
     try:
         xml = disk_xml(stack, image=image, block_device=device)
@@ -99,10 +107,8 @@ def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple
     return (*found, Spelled(program="libvirt", title=title, text=_inside(xml), notes=(*xml.notes, *left)))
 
 
-def _udev_rule(stack: Stack) -> str:
-    bus = stack.device.bus
-    named = {"virtio-blk": "vd*[!0-9]", "nvme": "nvme*n*"}.get(bus, "sd*[!0-9]")
-    settings = "".join(f', ATTR{{queue/{name}}}="{value}"' for name, value in stack.kernel.asked.items())
+def _udev_rule(named: str, asked: Mapping[str, str]) -> str:
+    settings = "".join(f', ATTR{{queue/{name}}}="{value}"' for name, value in asked.items())
     disks = f'SUBSYSTEM=="block", ENV{{DEVTYPE}}=="disk", KERNEL=="{named}"'
     return f'ACTION=="add|change", {disks}{settings}' if settings else ""
 

@@ -21,11 +21,12 @@ from virtune.bench.appliance.build import (
     remove,
 )
 from virtune.bench.appliance.sources import find_sources
+from virtune.bench.host_settings import require_settable
 from virtune.bench.permission import Held, admit
 from virtune.bench.qemu.machine import Accelerator, accelerator_for, running
 from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
-from virtune.bench.volumes import require_room
+from virtune.bench.volumes import require_room, seen_at
 from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Noticed, Say, StepEnded, StepStarted
 from virtune.model.rig import PASSED_KNOB
@@ -236,7 +237,9 @@ def require_programs(study: Study, say: Say) -> None:
             _require_trusted(emulator, Path(program).resolve(), say)
     if machines:
         _require_host(study)
-    for words in (system_words(study, built=guest_is_built()), study.left_out):
+    changed = sorted({f"host.{name}" for arm in study.arms for name in arm.stack.host.asked})
+    changing = f"changed on this host for its trials, and put back after each: {', '.join(changed)}"
+    for words in (system_words(study, built=guest_is_built()), study.left_out, changing if changed else None):
         if words is not None:
             say(Noticed(text=words))
     if any(machine.is_bare for machine in machines):
@@ -269,6 +272,11 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
         _require_plain(study)
     if study.volume is not None:
         require_room(study.volume, study.span_bytes)
+    stacks = [arm.stack for arm in study.arms if arm.stack.host.asked]
+    for place in sorted({stack.place for stack in stacks}):
+        to_target = place == "target" and study.target is not None
+        loaded = Path(study.target) if to_target and study.target is not None else seen_at(study.scratch)
+        require_settable([one for one in stacks if one.place == place], loaded, allow_in_use=leave.in_use)
     if study.target is None:
         yield None
         return

@@ -20,6 +20,7 @@ from virtune import shell
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.rejection import Ramp, ramp_of, unsettled, why_again
 from virtune.bench.counters import DiskQueue, Sampler
+from virtune.bench.host_settings import host_set
 from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch, bytes_to_fill, image_bytes
@@ -85,17 +86,22 @@ def run_trial(
     changeover: evidence.Changeover | None = None
     guest: tuple[tuple[str, str], ...] = ()
     try:
-        with tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench:
+        images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
+        with (
+            host_set(arm.stack, images, tools.warden.directory) as host_checks,
+            tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench,
+        ):
             changeover = bench.changeover
             guest = tuple((name, at_work(bench.seen[name])) for name in evidence.GUEST_FACTS if name in bench.seen)
             captures += [] if changeover is None else [_capture("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *evidence.not_shown_checks(arm.stack, bench.in_force.checks))
-            seen += surroundings_checks(arm.stack, ground, tools)
+            seen += (*host_checks(), *surroundings_checks(arm.stack, ground, tools))
             seen += [tools.data[arm.name]] if arm.name in tools.data else []
             captures += [_capture("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
             jobs = _jobs(study, trial, attempt, workload, bench, tools)
             _load(study, trial, jobs, bench, tools, captures, seen)
+            seen += (check for check in host_checks() if not check.agrees)  # somebody changed it meanwhile
             if arm.stack.poll_max_ns is not None and bench.processes:
                 captures.append(_capture(evidence.IDLE, idle_cost(bench.processes.values())))
         require_verified(arm.name, seen)

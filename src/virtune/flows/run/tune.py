@@ -42,7 +42,7 @@ from virtune.model.tuning import Apart, Space, Tuning
 from virtune.plan.arms import layered, recorded
 from virtune.plan.goal import parse_goal
 from virtune.plan.guests import with_system
-from virtune.plan.space import Host, emulators_of, next_block, space_of, tries_for
+from virtune.plan.space import HostSupport, emulators_of, next_block, space_of, tries_for
 from virtune.plan.trials import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.qemu_knobs import ask_daemon, ask_emulator
@@ -413,7 +413,7 @@ def tuning_study(asked: StudyOptions) -> tuple[Study, str]:
     return replace(study, options=(*study.options, *unlike)), facts_text(asked.scratch or default_scratch())
 
 
-def study_for(asked: StudyOptions, what: Callable[[StudyOptions], Host]) -> Study:
+def study_for(asked: StudyOptions, what: Callable[[StudyOptions], HostSupport]) -> Study:
     """Return the study that searches a host; `what` says what that supports.
 
     Raises PlanError with what is wrong and a hint.
@@ -513,7 +513,7 @@ def _search_of(asked: StudyOptions, goal: Goal, space: Space) -> Search:
     )
 
 
-def host(asked: StudyOptions) -> Host:
+def host(asked: StudyOptions) -> HostSupport:
     """Query the kernel, and each QEMU that will run the configurations, for the settings that they support.
 
     Another QEMU than that may have been built with less, or with more. Raises PlanError for invalid settings.
@@ -523,7 +523,7 @@ def host(asked: StudyOptions) -> Host:
     knobs = [knob for knob in KNOBS if knob.place]
     emulators = emulators_of(asked)
     found = [ask_emulator(knobs, emulators=(one or PROGRAM,)) for one in emulators] or [ask_daemon(knobs)]
-    return Host(
+    return HostSupport(
         answers={knob.id: tuple(one[knob.id] for one in found if knob.id in one) for knob in knobs},
         io_uring=works if isinstance(works, bool) else False,
         cpus=len(os.sched_getaffinity(0)),

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's own settings as arms: changed on a real disk, seen to run so, and put back however the run ends."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CALM, User, eventually
+
+from virtune import warden
+from virtune.bench.host_settings import files_of, host_set, require_settable
+from virtune.model.errors import PreconditionError, RigError, VirtuneError
+from virtune.model.stack import Host, Stack
+from virtune.shell import Warden
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
+
+OF_DISK = ("scheduler", "nr_requests", "rq_affinity", "nomerges", "wbt_lat_usec")
+DIRTY = ("dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes")
+ALL = Host(
+    scheduler="bfq", nr_requests=64, rq_affinity="2", nomerges="2", wbt_lat_usec=7000, dirty_ratio=37,
+    dirty_background_ratio=9,
+)  # fmt: skip
+
+
+def told(*words: object) -> str:
+    done = subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+class LoopDisk:
+    """A disk of the test's own, in memory, with a filesystem on it."""
+
+    def __init__(self, device: str, place: Path) -> None:
+        self.place, self.image = place, place / "image"
+        self.queue = Path("/sys/block") / Path(device).name / "queue"
+
+    def stack(self, **asked: Any) -> Stack:
+        return Stack(rig="metal", host=Host(**asked))
+
+    def state(self) -> dict[str, str | None]:
+        files = [*(self.queue / name for name in OF_DISK), *(Path("/proc/sys/vm") / name for name in DIRTY)]
+        return {path.name: warden.setting_at(str(path)) for path in files}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[LoopDisk]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        backing, place = Path(memory) / "disk", tmp_path / "mounted"
+        place.mkdir()
+        with backing.open("wb") as file:
+            file.truncate(160 * 1024**2)
+        device = told("losetup", "--find", "--show", backing)
+        try:
+            told("mkfs.ext4", "-q", "-m", "0", device)
+            told("mount", device, place)
+            found = LoopDisk(device, place)
+            found.image.write_bytes(bytes(1024**2))
+            held = found.state()
+            yield found
+            for name in OF_DISK:  # the next file in this loop device would find it like that
+                if found.state()[name] != held[name]:
+                    (found.queue / name).write_text(str(held[name]))
+        finally:
+            subprocess.run(["umount", "--lazy", place], check=False)
+            told("losetup", "--detach", device)
+
+
+@contextlib.contextmanager
+def unusual(disk: LoopDisk) -> Iterator[dict[str, str | None]]:
+    """Have the disk run as no kernel does it unasked, and this host count its dirty memory in bytes."""
+    held = disk.state()
+    for name, value in (("scheduler", "mq-deadline"), ("nr_requests", "99"), ("wbt_lat_usec", "4321")):
+        (disk.queue / name).write_text(value)
+    dirty = Path("/proc/sys/vm/dirty_bytes")
+    dirty.write_text(str(2**30))
+    try:
+        yield disk.state()
+    finally:
+        back = "dirty_bytes" if held["dirty_bytes"] != "0" else "dirty_ratio"
+        dirty.with_name(back).write_text(str(held[back]))
+
+
+def test_every_setting_holds_while_it_is_asked_for_and_no_longer(disk: LoopDisk, warden: Warden) -> None:
+    before = disk.state()
+    with host_set(Stack(rig="metal", host=ALL), [disk.image], warden.directory) as checks:
+        found = checks()
+        meanwhile = disk.state()
+    assert {check.setting: check.asked for check in found} == {f"host.{k}": v for k, v in ALL.asked.items()}
+    assert [check for check in found if not check.agrees] == []
+    assert {name: meanwhile[name] for name in ALL.asked} == ALL.asked
+    assert disk.state() == before
+    assert list(warden.directory.glob("settings")) == []
+
+
+def test_what_another_scheduler_and_a_ratio_clear_by_themselves_comes_back_too(
+    disk: LoopDisk, warden: Warden
+) -> None:
+    with unusual(disk) as before:
+        with host_set(disk.stack(scheduler="bfq", dirty_ratio=50), [disk.image], warden.directory) as checks:
+            assert all(check.agrees for check in checks())
+            changed = {name for name, value in disk.state().items() if value != before[name]}
+            assert {"scheduler", "nr_requests", "dirty_ratio", "dirty_bytes"} <= changed
+        assert disk.state() == before
+
+
+def test_what_the_kernel_makes_of_a_value_is_what_is_said(disk: LoopDisk, warden: Warden) -> None:
+    with host_set(disk.stack(scheduler="bfq", nr_requests=1), [disk.image], warden.directory) as checks:
+        assert {check.setting: check.agrees for check in checks()} == {
+            "host.scheduler": True, "host.nr_requests": False,
+        }  # fmt: skip
+
+
+def test_a_value_that_the_kernel_refuses_leaves_all_as_it_was(disk: LoopDisk, warden: Warden) -> None:
+    before = disk.state()
+    asked = disk.stack(scheduler="none", nr_requests=10**6, rq_affinity="2")
+    with (
+        pytest.raises(RigError, match=r"the kernel does not take 1000000 in /sys/block/loop\d+/queue/nr_requests"),
+        host_set(asked, [disk.image], warden.directory),
+    ):
+        pytest.fail("it was taken")
+    assert disk.state() == before
+
+
+def test_what_somebody_else_has_set_meanwhile_is_seen_and_stays(disk: LoopDisk, warden: Warden) -> None:
+    with host_set(disk.stack(nomerges="2", rq_affinity="2"), [disk.image], warden.directory) as checks:
+        (disk.queue / "nomerges").write_text("1")
+        found = {check.setting: check.agrees for check in checks()}
+    assert found == {"host.nomerges": False, "host.rq_affinity": True}
+    assert (disk.state()["nomerges"], disk.state()["rq_affinity"]) == ("1", "1")
+
+
+def test_two_runs_do_not_take_one_anothers_values_for_the_former_ones(disk: LoopDisk, warden: Warden) -> None:
+    def second() -> None:
+        with host_set(disk.stack(scheduler="mq-deadline"), [disk.image], warden.directory):
+            pytest.fail("both have it")
+
+    with host_set(disk.stack(scheduler="bfq"), [disk.image], warden.directory) as checks:
+        with pytest.raises(PreconditionError, match=r"another virtune has changed .*/scheduler for its own trial"):
+            second()
+        assert checks()[0].agrees
+
+
+def dies_at(instant: int, disk: LoopDisk, *, guarded: bool = True) -> bool:
+    """Change all in a process that SIGKILL ends at its N-th write, and its guard too unless `guarded`; whether it
+    died, and did not get to the end.
+    """
+    with warnings.catch_warnings():  # newer Pythons warn of threads: this child uses none that it did not make
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            with Warden(f"h{os.getpid()}") as run:
+                sys.addaudithook(_killer(instant, run.run_id, guarded=guarded))
+                with host_set(Stack(rig="metal", host=ALL), [disk.image], run.directory) as checks:
+                    assert all(check.agrees for check in checks())
+            code = 0
+        except (VirtuneError, AssertionError):
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+def _killer(left: int, run_id: str, *, guarded: bool) -> Callable[[str, tuple[Any, ...]], None]:
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        nonlocal left
+        writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+        if not (writes or event in ("os.rename", "os.remove")):
+            return
+        if left == 0 and not guarded:
+            for place in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    if f"\0{run_id}\0".encode() in place.read_bytes():
+                        os.kill(int(place.parent.name), signal.SIGKILL)
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    return hook
+
+
+def test_killed_at_any_instant_its_guard_puts_all_back(disk: LoopDisk) -> None:
+    before, instants, changed = disk.state(), 0, set()
+    while dies_at(instants, disk):
+        changed |= {name for name, value in disk.state().items() if value != before[name]}
+        assert eventually(lambda: disk.state() == before), f"{instants}: {disk.state()}"
+        instants += 1
+    assert disk.state() == before
+    assert instants >= 20
+    assert changed, "it always died before anything was changed"
+
+
+def test_where_the_guard_was_killed_too_the_next_run_or_clean_puts_all_back(disk: LoopDisk, user: User) -> None:
+    before = disk.state()
+    assert dies_at(8, disk, guarded=False)
+    assert disk.state() != before
+    said = user.run("host", "clean").stdout
+    assert "what the run had changed in /sys/block/" in said
+    assert disk.state() == before
+    assert dies_at(8, disk, guarded=False)
+    assert disk.state() != before
+    with Warden("next"):
+        assert disk.state() == before
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/hostname", "/sys/block/../../etc/hostname", "/proc/sys/vm/dirty_x/../swappiness"]
+)
+def test_a_record_of_anything_but_such_settings_is_not_followed(path: str, tmp_path: Path) -> None:
+    (tmp_path / "settings").write_text(json.dumps({"boot": boot(), "files": {path: ["0", None]}}))
+    held = Path(path).resolve().read_text()
+    assert warden.put_back(tmp_path) == []
+    assert Path(path).resolve().read_text() == held
+
+
+def boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_after_a_restart_of_the_host_nothing_is_put_back(disk: LoopDisk, tmp_path: Path) -> None:
+    path = disk.queue / "nomerges"
+    said = {"boot": "another", "files": {str(path): ["2", None]}}
+    (tmp_path / "settings").write_text(json.dumps(said))
+    assert warden.put_back(tmp_path) == []
+    assert path.read_text().strip() == "0"
+    assert not (tmp_path / "settings").exists()
+
+
+def test_what_lies_in_memory_is_on_no_disk(warden: Warden) -> None:
+    stack = Stack(rig="metal", host=Host(scheduler="none"))
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        with pytest.raises(PreconditionError, match=r"host.scheduler cannot be set: .* lies on no disk of this host"):
+            files_of(stack, [Path(file.name)])
+        assert files_of(Stack(rig="simulated", host=stack.host), [Path(file.name)]) == {}
+
+
+def test_a_scheduler_that_the_kernel_does_not_offer_is_refused_with_what_it_offers(
+    disk: LoopDisk, tmp_path: Path
+) -> None:
+    few = tmp_path / "few"
+    few.write_text("[none] mq-deadline\n")
+    told("mount", "--bind", few, disk.queue / "scheduler")
+    try:
+        with pytest.raises(PreconditionError, match=r"host.scheduler=bfq: .* offers none, mq-deadline"):
+            require_settable([disk.stack(scheduler="bfq")], disk.image, allow_in_use=True)
+    finally:
+        told("umount", disk.queue / "scheduler")
+
+
+def on_it(disk: LoopDisk, *words: str) -> tuple[str, ...]:
+    """Words of a short run on that disk."""
+    load = (*CALM, "--seconds", "0.3", "--ramp", "0s", "--attempts", "1")
+    return (*words, *load, "--scratch", str(disk.place), "--span", "16M")
+
+
+def test_while_a_vm_runs_here_its_disk_is_not_changed_unless_allowed(disk: LoopDisk, user: User) -> None:
+    before = disk.state()
+    words = on_it(disk, "compare", "measure", "--rig", "metal", "--set", "host.nomerges=2", "--rounds", "1")
+    qemu = [shutil.which("qemu-system-x86_64") or "", "-name", "web1", "-M", "none", "-S", "-display", "none"]
+    with subprocess.Popen([*qemu, "-monitor", "none"]) as vm:
+        try:
+            assert eventually(lambda: b"web1" in Path(f"/proc/{vm.pid}/cmdline").read_bytes())
+            refused = user.run(*words, status=3, exactly=True)
+            assert "error: host.nomerges would change for the VM" in refused.stderr
+            assert "web1" in refused.stderr
+            said = user.run(*words, "--allow-in-use", exactly=True)
+        finally:
+            vm.kill()
+    assert "changed on this host for its trials, and put back after each: host.nomerges" in said.stderr
+    assert disk.state() == before
+
+
+def test_arms_of_a_comparison_differ_in_the_hosts_scheduler_and_say_so(disk: LoopDisk, user: User) -> None:
+    before = disk.state()
+    words = on_it(disk, "compare", "--rig", "storage-daemon", "--vary", "host.scheduler=none,mq-deadline")
+    result = user.run(*words, "--rounds", "2", "--allow-in-use", "--json", exactly=True).json()
+    assert [arm["stack"]["host"]["scheduler"] for arm in result["arms"]] == ["none", "mq-deadline"]
+    seen = [
+        (check["asked"], check["found"])
+        for arm in result["arms"] for check in arm["in_force"] if check["setting"] == "host.scheduler"
+    ]  # fmt: skip
+    assert seen == [("none", "none"), ("mq-deadline", "mq-deadline")]
+    assert disk.state() == before
+
+
+@pytest.mark.long(always="killed at each of its writes above; each of these starts a whole virtune")
+def test_a_comparison_killed_at_twenty_instants_leaves_the_host_as_it_was(disk: LoopDisk, user: User) -> None:
+    before, changed = disk.state(), 0
+    words = on_it(disk, "compare", "--rig", "metal", "--vary", "host.scheduler=mq-deadline,bfq")
+    command = [sys.executable, "-m", "virtune", *words, "--rounds", "4", "--allow-in-use"]
+    for instant in range(20):
+        with subprocess.Popen(command, env=user.env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+            assert eventually(lambda: disk.state() != before), instant
+            time.sleep(0.08 * instant)
+            process.kill()
+            changed += disk.state() != before
+        assert eventually(lambda: disk.state() == before), instant
+    assert changed > 3, "it died between trials only"
