@@ -78,6 +78,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "host.dirty_bytes": ("1G", ()),
     "host.dirty_background_ratio": ("5", ()),
     "host.dirty_background_bytes": ("512M", ()),
+    "host.cstate_latency": ("20", ()),
     "disk.place": ("scratch", ()),
     "host.neighbour": ("cpu", ()),
     "workload.iodepth": ("3", ()),

@@ -31,7 +31,7 @@ OF_DISK = ("scheduler", "nr_requests", "rq_affinity", "nomerges", "wbt_lat_usec"
 DIRTY = ("dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes")
 ALL = Host(
     scheduler="bfq", nr_requests=64, rq_affinity="2", nomerges="2", wbt_lat_usec=7000, dirty_ratio=37,
-    dirty_background_ratio=9,
+    dirty_background_ratio=9, cstate_latency=20,
 )  # fmt: skip
 
 
@@ -52,7 +52,8 @@ class LoopDisk:
 
     def state(self) -> dict[str, str | None]:
         files = [*(self.queue / name for name in OF_DISK), *(Path("/proc/sys/vm") / name for name in DIRTY)]
-        return {path.name: warden.setting_at(str(path)) for path in files}
+        wake_up = str(int.from_bytes(Path("/dev/cpu_dma_latency").read_bytes()[:4], sys.byteorder))
+        return {path.name: warden.setting_at(str(path)) for path in files} | {"cstate_latency": wake_up}
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ back after it.
 
 What is about to be changed is recorded in the run's directory before it is, so the guard puts it back where virtune
 is killed, and otherwise the next run or `virtune host clean` (`virtune.warden`). Another scheduler changes further
-settings of its disk by itself, so these are recorded too.
+settings of its disk by itself, so these are recorded too. How fast CPUs must wake up holds only while a file of it is
+open, so the kernel itself puts that back.
 """
 
 import contextlib
 import fcntl
 import os
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +32,9 @@ _MOVED: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What the kernel changes beside a setting, by its name."""
 
+_WAKE_UP = "/dev/cpu_dma_latency"
+_MICROSECONDS = struct.Struct("=i")
+
 
 def files_of(stack: Stack, images: Iterable[Path]) -> dict[str, dict[str, str]]:
     """Return the files that a stack's settings of this host are written to, with the value, by setting: one for each
@@ -37,12 +42,12 @@ def files_of(stack: Stack, images: Iterable[Path]) -> dict[str, dict[str, str]]:
     """
     images, files = list(images), dict[str, dict[str, str]]()
     for name, value in stack.host.asked.items() if stack.kind.measures else ():
-        where = BY_ID[f"host.{name}"].spelled["linux"]
-        places = [f"/proc/sys/{where.replace('.', '/')}"] if where.startswith("vm.") else []
-        if not places:
+        where = BY_ID[f"host.{name}"].spelled["linux"].partition(",")[0]
+        places = [f"/proc/sys/{where.replace('.', '/')}"] if where.startswith("vm.") else [where]
+        if where.startswith("/sys/block/"):
             disks = {disk.name for image in images for disk in backing_of(image).disks}
             places = [where.replace("DEV", disk) for disk in sorted(disks)]
-        missing = [place for place in places if warden.setting_at(place) is None]
+        missing = [place for place in places if _held(place) is None]
         if not places or missing:
             why = f"there is no {missing[0]}" if missing else f"{images[0]} lies on no disk of this host"
             raise PreconditionError(f"host.{name} cannot be set: {why}", hint="`virtune host probe` shows the disks")
@@ -88,18 +93,18 @@ def host_set(stack: Stack, images: Iterable[Path], directory: Path) -> Iterator[
     if not files:
         yield tuple
         return
-    with _alone(path for one in files.values() for path in one):
-        noted: dict[str, tuple[str, str | None]] = {}
-        for name, one in files.items():
-            for path in one:
-                for beside in (path, *(str(Path(path).with_name(moved)) for moved in _MOVED.get(name, ()))):
-                    if (before := warden.setting_at(beside)) is not None:
-                        noted[beside] = (before, None)
+    values = {path: value for one in files.values() for path, value in one.items()}
+    wake_up = values.pop(_WAKE_UP, None)
+    with _alone(values), contextlib.ExitStack() as ends:
+        beside = (Path(path).with_name(name) for path in values for name in _MOVED.get(Path(path).name, ()))
+        held = {path: warden.setting_at(path) for path in (*values, *map(str, beside))}
+        noted = {path: (before, None) for path, before in held.items() if before is not None}
         warden.note_settings(directory, noted)
         try:
-            for one in files.values():
-                for path, value in one.items():
-                    _write(path, value)
+            for path, value in values.items():
+                _write(path, value)
+            if wake_up is not None:
+                _limit_wake_up(int(wake_up), ends)
             found = {path: (before, warden.setting_at(path)) for path, (before, _) in noted.items()}
             warden.note_settings(directory, found)
             yield lambda: tuple(_checks(files))
@@ -133,7 +138,23 @@ def _write(path: str, value: str) -> None:
         raise RigError(f"the kernel does not take {value} in {path}: {words_of(error)}") from None
 
 
+def _limit_wake_up(microseconds: int, ends: contextlib.ExitStack) -> None:
+    """Have every CPU of this host wake up in that time until the end, or in what others ask for if it is less."""
+    try:
+        os.write(ends.enter_context(opened(_WAKE_UP, os.O_WRONLY)), _MICROSECONDS.pack(microseconds))
+    except OSError as error:
+        raise RigError(f"the kernel does not take {microseconds} in {_WAKE_UP}: {words_of(error)}") from None
+
+
+def _held(path: str) -> str | None:
+    if path != _WAKE_UP:
+        return warden.setting_at(path)
+    with contextlib.suppress(OSError, struct.error), opened(path) as held:
+        return str(_MICROSECONDS.unpack(os.read(held, _MICROSECONDS.size))[0])
+    return None
+
+
 def _checks(files: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
     for name, one in files.items():
-        found = sorted({warden.setting_at(path) or "" for path in one})
+        found = sorted({_held(path) or "" for path in one})
         yield Check(f"host.{name}", next(iter(one.values())), ", ".join(found) or None, ", ".join(one))

@@ -181,9 +181,9 @@ def _host_contradictions(stack: stacks.Stack) -> Iterator[str]:
     for kind in ("dirty", "dirty_background"):
         if {f"{kind}_ratio", f"{kind}_bytes"} <= asked.keys():
             yield f"host.{kind}_ratio and host.{kind}_bytes exclude each other: the kernel clears one for the other"
-    of_disk = next((name for name in asked if not name.startswith("dirty_")), None)
-    if of_disk is not None and disk.backend != "file":
-        yield f"backend={disk.backend} is on no disk of this host, so host.{of_disk} means nothing there"
+    if stack.host.of_disks and disk.backend != "file":
+        name = next(iter(stack.host.of_disks))
+        yield f"backend={disk.backend} is on no disk of this host, so host.{name} means nothing there"
 
 
 def _limit_contradictions(disk: stacks.Disk) -> Iterator[str]:

@@ -309,8 +309,9 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """How this host's kernel runs the disks below the image, by the names in their /sys/block/*/queue, and how much
-    it lets be dirty in the page cache of the whole host, by the names in /proc/sys/vm; `None` is as it is found.
+    """How this host's kernel runs the disks below the image, by the names in their /sys/block/*/queue, how much it
+    lets be dirty in the page cache of the whole host, by the names in /proc/sys/vm, and in how many us its CPUs must
+    wake up; `None` is as it is found.
 
     `wbt_lat_usec` is the latency in us that write-back throttling aims at, 0 for none; ratios are in % of the memory
     that can be had. Not here: read_ahead_kb, which a file's reads take from its filesystem, whatever the disk has.
@@ -325,11 +326,17 @@ class Host:
     dirty_bytes: int | None = None
     dirty_background_ratio: int | None = None
     dirty_background_bytes: int | None = None
+    cstate_latency: int | None = None
 
     @property
     def asked(self) -> dict[str, str]:
         """What is to be written, by name, in this order, as in `Kernel`."""
         return _asked(self)
+
+    @property
+    def of_disks(self) -> dict[str, str]:
+        """What is of the disks below the image alone, and not of the whole host."""
+        return {name: value for name, value in self.asked.items() if not name.startswith(("dirty_", "cstate_"))}
 
 
 def _asked(kernel: Kernel | Host) -> dict[str, str]:

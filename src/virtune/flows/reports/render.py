@@ -44,6 +44,7 @@ _WHY: dict[str, str] = {
     **dict.fromkeys((f"host.{one.name}" for one in fields(Host)), "the host's kernel has it: see there"),
     "disk.filesystem": "the guest makes it",
     "guest.system": "what ran in the test guest",
+    "host.cstate_latency": "tuned keeps it on the host, as force_latency",
 }
 """Why no program's lines can say a setting."""
 
@@ -88,14 +89,13 @@ def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple
     if line := made(stack):
         found.append(Spelled(program="qemu-img", title="an image of that layout", text=line))
     named = {"virtio-blk": "vd*[!0-9]", "nvme": "nvme*n*"}.get(stack.device.bus, "sd*[!0-9]")
-    of_host = {name: value for name, value in stack.host.asked.items() if not name.startswith("dirty_")}
     on_host = "a udev rule on the host, where DISK is the disk below the image"
     for program, title, text in (
         ("udev", "a udev rule in the guest, of all its disks of that kind", _udev_rule(named, stack.kernel.asked)),
-        ("udev-on-host", on_host, _udev_rule("DISK", of_host)),
+        ("udev-on-host", on_host, _udev_rule("DISK", stack.host.of_disks)),
     ):
         found += [Spelled(program=program, title=title, text=text)] if text else []
-    if dirty := [f"vm.{name} = {value}" for name, value in stack.host.asked.items() if name not in of_host]:
+    if dirty := [f"vm.{name} = {value}" for name, value in stack.host.asked.items() if name.startswith("dirty_")]:
         title = "a file in /etc/sysctl.d on the host, for all that runs there"
         found.append(Spelled(program="sysctl", title=title, text="\n".join(dirty)))
     title = "libvirt domain XML"
