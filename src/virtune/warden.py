@@ -66,8 +66,11 @@ VFIO = "vfio-pci"
 _SETTINGS = "settings"
 """The name of the record of the settings of this host's kernel that a run changed."""
 
-SETTABLE = re.compile(r"/sys/block/[^/]+/queue/[a-z_]+|/proc/sys/vm/dirty_[a-z_]+", re.ASCII)
+SETTABLE = re.compile(r"(/sys/block/[^/]+)/queue/(iosched/)?[a-z0-9_]+|/proc/sys/vm/dirty_[a-z_]+", re.ASCII)
 """The files that a run may have changed; nothing else is written to, whatever a record says."""
+
+OF_SCHEDULER = ("nr_requests", "wbt_lat_usec")
+"""What another scheduler changes of its disk's queue, besides all in iosched/, which is its own."""
 
 _CHOSEN = re.compile(r"\[([^]]+)]")
 _BY_DEFAULT = "-1"
@@ -445,7 +448,7 @@ def sweep(run_id: str, directory: Path) -> list[str]:
         return removed
     drives = [address for address in noted_drives(directory) if give_back(directory, address)]
     removed += [f"the hold on the drive {address}, which its driver has again" for address in drives]
-    removed += [f"what the run had changed in {path}" for path in put_back(directory)]
+    removed += [f"the change of {path}" for path in put_back(directory)]
     removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
     # What is not back needs its record; a mount that stays may hold data: nothing below it may be deleted.
     if not noted_drives(directory) and not noted_settings(directory) and remove(directory):
@@ -476,47 +479,85 @@ def _note(place: Path, said: Mapping[str, Any]) -> None:
 
 def note_settings(directory: Path, files: Mapping[str, tuple[str, str | None]]) -> None:
     """Record what files of this host's kernel hold before a run changes them, and what it left in them, None until
-    that is known; in the order in which they are written back. On the disk when this returns.
+    that is known; in the order in which they are written back. On the disk when this returns. Raises OSError.
     """
-    _note(directory / _SETTINGS, {"files": files})
+    disks = {disk: setting_at(f"{disk}/diskseq") for disk in map(_disk_of, files)}
+    _note(directory / _SETTINGS, {"files": files, "disks": disks})
 
 
 def noted_settings(directory: Path) -> dict[str, tuple[str, str | None]]:
-    """Return what a run noted and has not put back."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    """Return what a run noted and has not put back, without what is gone with its disk, or with a restart."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         noted = json.loads((directory / _SETTINGS).read_text())
-        if noted["boot"] == _boot():  # else the kernel has forgotten it too
+        # another disk may have its name by now
+        there = {disk for disk, number in noted["disks"].items() if setting_at(f"{disk}/diskseq") == number}
+        if noted["boot"] == _boot():
             return {
-                path: (before, ours) for path, (before, ours) in noted["files"].items() if SETTABLE.fullmatch(path)
+                path: (before, ours)
+                for path, (before, ours) in noted["files"].items()
+                if SETTABLE.fullmatch(path) and _disk_of(path) in there
             }
     return {}
 
 
+def _disk_of(path: str) -> str:
+    found = SETTABLE.fullmatch(path)
+    return (found and found[1]) or ""
+
+
 def put_back(directory: Path) -> list[str]:
-    """Write the settings of this host's kernel back that a run changed; returns the files that have their former
-    value again. What somebody else has written since is left alone, and what is gone is gone. The record stays only
-    where the kernel does not take a value back.
+    """Write the settings of this host's kernel back that a run changed; returns the files that were written. What
+    somebody else has written since is left alone. The record stays only where the kernel does not take a value back.
     """
-    back, stays, changed = [], False, dict[str, tuple[str, None]]()
-    for path, (before, ours) in noted_settings(directory).items():
-        now = setting_at(path)
-        if now not in (None, before) and ours in (None, now):
-            changed[path] = (before, None)
-    if changed:  # from here on one of them changes another, which is nobody else's doing
-        note_settings(directory, changed)
-    for path, (before, _) in changed.items():
-        # to throttle by default is not the same as to be asked for the value that is the default
-        for value in (_BY_DEFAULT, before) if path.endswith("/wbt_lat_usec") else (before,):
-            if setting_at(path) != before:
-                with contextlib.suppress(OSError):
-                    Path(path).write_text(value)
-        if setting_at(path) == before:
-            back.append(path)
-        else:
-            stays = True
-    if not stays:
-        (directory / _SETTINGS).unlink(missing_ok=True)
-    return back
+    record = directory / _SETTINGS
+    with _locked_if_there(record):
+        changed = _still_ours(noted_settings(directory))
+        if any(setting_at(path) != before for path, (before, _) in changed.items()):
+            # from here on one of them changes another, which is nobody else's doing
+            with contextlib.suppress(OSError):
+                note_settings(directory, changed)
+        written = []
+        for path, (before, _) in changed.items():
+            # to throttle by default is not the same as to be asked for the value that is the default
+            for value in (_BY_DEFAULT, before) if path.endswith("/wbt_lat_usec") else (before,):
+                if setting_at(path) not in (None, before):
+                    written.append(path)
+                    with contextlib.suppress(OSError):
+                        Path(path).write_text(value)
+        # judged when all are written: a limit in bytes is cleared by the ratio that comes back
+        if all(setting_at(path) in (None, before) for path, (before, _) in changed.items()):
+            record.unlink(missing_ok=True)
+    return [path for path in dict.fromkeys(written) if setting_at(path) == changed[path][0]]
+
+
+def _still_ours(noted: Mapping[str, tuple[str, str | None]]) -> dict[str, tuple[str, None]]:
+    """Return what nobody else has set since, also what is as it was: what comes back before it may change it."""
+    ours = {path: (before, None) for path, (before, left) in noted.items() if left in (None, setting_at(path))}
+    theirs = {
+        scheduler for path in noted if (scheduler := f"{_disk_of(path)}/queue/scheduler") in noted
+    } - ours.keys()
+    return {
+        path: found
+        for path, found in ours.items()
+        if f"{_disk_of(path)}/queue/scheduler" not in theirs
+        or not ("/iosched/" in path or path.endswith(tuple(f"/{name}" for name in OF_SCHEDULER)))
+    }
+
+
+@contextlib.contextmanager
+def _locked_if_there(record: Path) -> Iterator[None]:
+    """Wait a moment for who puts the same back: the guard of a killed run, and the next run."""
+    with contextlib.ExitStack() as ends:
+        with contextlib.suppress(OSError):
+            held = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            ends.callback(os.close, held)
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while time.monotonic() < deadline:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.02)
+        yield
 
 
 def setting_at(path: str) -> str | None:

@@ -20,8 +20,8 @@ import pytest
 from tests.conftest import CALM, User, eventually
 
 from virtune import warden
-from virtune.bench.host_settings import files_of, host_set, require_settable
-from virtune.model.errors import PreconditionError, RigError, VirtuneError
+from virtune.bench.host_settings import files_of, host_set, settable
+from virtune.model.errors import PreconditionError, RefusedTargetError, RigError, VirtuneError
 from virtune.model.stack import Host, Stack
 from virtune.shell import Warden
 
@@ -143,15 +143,147 @@ def test_what_somebody_else_has_set_meanwhile_is_seen_and_stays(disk: LoopDisk, 
     assert (disk.state()["nomerges"], disk.state()["rq_affinity"]) == ("1", "1")
 
 
-def test_two_runs_do_not_take_one_anothers_values_for_the_former_ones(disk: LoopDisk, warden: Warden) -> None:
-    def second() -> None:
-        with host_set(disk.stack(scheduler="mq-deadline"), [disk.image], warden.directory):
-            pytest.fail("both have it")
+@pytest.mark.parametrize("asked", [{"scheduler": "none"}, {"scheduler": "bfq", "nr_requests": 99}])
+def test_what_the_arm_has_as_it_was_comes_back_too_where_the_scheduler_moves_it(
+    asked: dict[str, Any], disk: LoopDisk, warden: Warden
+) -> None:
+    with unusual(disk):
+        if asked["scheduler"] == "none":  # whose number of requests is the depth of the disk
+            (disk.queue / "nr_requests").write_text("128")
+        before = disk.state()
+        with host_set(disk.stack(**asked), [disk.image], warden.directory):
+            assert disk.state()["nr_requests"] == before["nr_requests"]
+        assert disk.state() == before
 
-    with host_set(disk.stack(scheduler="bfq"), [disk.image], warden.directory) as checks:
-        with pytest.raises(PreconditionError, match=r"another virtune has changed .*/scheduler for its own trial"):
-            second()
+
+def test_what_a_scheduler_was_told_for_itself_comes_back(disk: LoopDisk, warden: Warden) -> None:
+    with unusual(disk):
+        told = {"fifo_batch": "3", "read_expire": "80"}
+        for name, value in told.items():
+            (disk.queue / "iosched" / name).write_text(value)
+        with host_set(disk.stack(scheduler="bfq"), [disk.image], warden.directory):
+            assert not (disk.queue / "iosched/fifo_batch").exists()
+        assert {name: (disk.queue / "iosched" / name).read_text().strip() for name in told} == told
+
+
+@pytest.mark.parametrize("name", ["dirty_bytes", "dirty_background_bytes"])
+def test_a_limit_in_bytes_leaves_no_record_by_which_somebody_elses_were_undone(
+    name: str, disk: LoopDisk, warden: Warden
+) -> None:
+    before = disk.state()
+    with host_set(disk.stack(**{name: 2**29}), [disk.image], warden.directory) as checks:
         assert checks()[0].agrees
+        assert disk.state()[name.replace("bytes", "ratio")] == "0"
+    assert disk.state() == before
+    assert not (warden.directory / "settings").exists()
+
+
+def test_where_somebody_chose_another_scheduler_what_it_brought_is_theirs(disk: LoopDisk, warden: Warden) -> None:
+    (disk.queue / "nr_requests").write_text("99")
+    with host_set(disk.stack(scheduler="bfq"), [disk.image], warden.directory):
+        (disk.queue / "scheduler").write_text("mq-deadline")
+        (disk.queue / "nr_requests").write_text("256")
+    assert (disk.state()["scheduler"], disk.state()["nr_requests"]) == ("mq-deadline", "256")
+
+
+def test_a_run_that_changes_this_host_is_alone(disk: LoopDisk) -> None:
+    def both(stack: Stack) -> None:
+        with settable({stack: [disk.image]}, allow_in_use=True):
+            pytest.fail("both do")
+
+    with settable({disk.stack(dirty_ratio=50): [disk.image]}, allow_in_use=True):
+        for asked in ({"scheduler": "none"}, {"dirty_bytes": 2**30}):
+            with pytest.raises(PreconditionError, match="another virtune changes settings of this host"):
+                both(disk.stack(**asked))
+        with settable({Stack(): [disk.image]}, allow_in_use=False):
+            pass  # who changes nothing is not kept from measuring
+
+
+def test_a_value_that_is_not_taken_back_ends_the_run_before_anything_else_is_measured(
+    disk: LoopDisk, warden: Warden, tmp_path: Path
+) -> None:
+    with contextlib.ExitStack() as ends:
+        with (
+            pytest.raises(PreconditionError, match=r"nomerges is 2, and the kernel does not take back .*: 0"),
+            host_set(disk.stack(nomerges="2"), [disk.image], warden.directory),
+        ):
+            ends.enter_context(read_only(disk.queue / "nomerges"))
+        for stack in (Stack(rig="metal"), disk.stack(rq_affinity="2")):
+            with (
+                pytest.raises(PreconditionError, match="does not take back"),
+                host_set(stack, [disk.image], warden.directory),
+            ):
+                pytest.fail("it is measured under the other's setting")
+    with host_set(Stack(rig="metal"), [disk.image], warden.directory):
+        assert disk.state()["nomerges"] == "0"
+
+
+@contextlib.contextmanager
+def read_only(file: Path) -> Iterator[None]:
+    told("mount", "--bind", "-o", "ro", file, file)
+    try:
+        yield
+    finally:
+        told("umount", file)
+
+
+def test_an_interruption_stays_one_where_a_value_is_not_taken_back(disk: LoopDisk, warden: Warden) -> None:
+    with (
+        contextlib.ExitStack() as ends,
+        pytest.raises(KeyboardInterrupt),
+        host_set(disk.stack(nomerges="2"), [disk.image], warden.directory),
+    ):
+        ends.enter_context(read_only(disk.queue / "nomerges"))
+        raise KeyboardInterrupt
+
+
+def fill_up(place: Path) -> None:
+    with contextlib.suppress(OSError), (place / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1024))
+
+
+def test_a_full_disk_for_records_keeps_nothing_from_being_put_back(disk: LoopDisk, tmp_path: Path) -> None:
+    before, small = disk.state(), tmp_path / "small"
+    small.mkdir()
+    told("mount", "-t", "tmpfs", "-o", "size=64k", "none", small)
+    try:
+        with host_set(disk.stack(nomerges="2", scheduler="bfq"), [disk.image], small):
+            fill_up(small)
+        assert disk.state() == before
+        with pytest.raises(RigError, match=r"cannot note in .* what the host's settings are: no space left"):
+            host_set(disk.stack(nomerges="2"), [disk.image], small).__enter__()
+        assert disk.state() == before
+    finally:
+        told("umount", small)
+
+
+def test_another_disk_of_the_same_name_is_not_written_to(disk: LoopDisk, tmp_path: Path) -> None:
+    (disk.queue / "nomerges").write_text("2")
+    warden.note_settings(tmp_path, {str(disk.queue / "nomerges"): ("0", None)})
+    record = tmp_path / "settings"
+    number = (disk.queue.parent / "diskseq").read_text().strip()
+    record.write_text(record.read_text().replace(f'"{number}"', f'"{int(number) - 1}"'))
+    assert warden.put_back(tmp_path) == []
+    assert disk.state()["nomerges"] == "2"
+
+
+def test_images_beside_one_another_each_lie_on_a_disk_of_this_host(disk: LoopDisk) -> None:
+    with (
+        tempfile.NamedTemporaryFile(dir="/dev/shm") as file,
+        pytest.raises(PreconditionError, match=f"{file.name} lies on no disk of this host"),
+    ):
+        files_of(disk.stack(scheduler="bfq"), [disk.image, Path(file.name)])
+
+
+def test_a_device_whose_requests_no_queue_holds_is_refused(disk: LoopDisk, tmp_path: Path) -> None:
+    (none := tmp_path / "none").mkdir()
+    told("mount", "--bind", none, disk.queue.parent / "mq")
+    try:
+        with pytest.raises(PreconditionError, match=r"loop\d+ has no queue of its own for it"):
+            files_of(disk.stack(nomerges="2"), [disk.image])
+    finally:
+        told("umount", disk.queue.parent / "mq")
 
 
 def dies_at(instant: int, disk: LoopDisk, *, guarded: bool = True) -> bool:
@@ -212,12 +344,20 @@ def test_where_the_guard_was_killed_too_the_next_run_or_clean_puts_all_back(disk
     assert dies_at(8, disk, guarded=False)
     assert disk.state() != before
     said = user.run("host", "clean").stdout
-    assert "what the run had changed in /sys/block/" in said
+    assert "the change of /sys/block/" in said
     assert disk.state() == before
     assert dies_at(8, disk, guarded=False)
     assert disk.state() != before
     with Warden("next"):
         assert disk.state() == before
+
+
+def test_a_run_that_begins_while_the_guard_of_a_killed_one_works_is_not_disturbed_by_it(disk: LoopDisk) -> None:
+    before = disk.state()
+    for _ in range(8):
+        assert dies_at(8, disk)
+        with Warden("next"):
+            assert eventually(lambda: disk.state() == before)
 
 
 @pytest.mark.parametrize(
@@ -258,10 +398,34 @@ def test_a_scheduler_that_the_kernel_does_not_offer_is_refused_with_what_it_offe
     few.write_text("[none] mq-deadline\n")
     told("mount", "--bind", few, disk.queue / "scheduler")
     try:
-        with pytest.raises(PreconditionError, match=r"host.scheduler=bfq: .* offers none, mq-deadline"):
-            require_settable([disk.stack(scheduler="bfq")], disk.image, allow_in_use=True)
+        with (
+            pytest.raises(PreconditionError, match=r"host.scheduler=bfq: .* offers none, mq-deadline"),
+            settable({disk.stack(scheduler="bfq"): [disk.image]}, allow_in_use=True),
+        ):
+            pytest.fail("it is offered")
     finally:
         told("umount", disk.queue / "scheduler")
+
+
+A_VM = """import fcntl, os, sys
+vm = fcntl.ioctl(os.open("/dev/kvm", os.O_RDWR), 0xAE01, 0)  # KVM_CREATE_VM
+print(vm, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/kvm").exists(), reason="without KVM no other VMM runs anything either")
+def test_a_vm_of_another_vmm_than_qemu_is_a_vm(disk: LoopDisk) -> None:
+    words = [sys.executable, "-c", A_VM]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as vmm:
+        assert vmm.stdout is not None
+        vmm.stdout.readline()
+        with (
+            pytest.raises(RefusedTargetError, match=f"for the VMs? .*of process {vmm.pid}"),
+            settable({disk.stack(nomerges="2"): [disk.image]}, allow_in_use=False),
+        ):
+            pytest.fail("it was not seen")
+        vmm.kill()
 
 
 def on_it(disk: LoopDisk, *words: str) -> tuple[str, ...]:

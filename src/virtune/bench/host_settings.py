@@ -23,111 +23,176 @@ from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import Stack
+from virtune.probe import tree
 from virtune.probe.devices import backing_of
+from virtune.probe.process import PROC, Process
 
-_MOVED: Mapping[str, tuple[str, ...]] = {
-    "scheduler": ("nr_requests", "wbt_lat_usec"),
-    "dirty_ratio": ("dirty_bytes",), "dirty_bytes": ("dirty_ratio",),
-    "dirty_background_ratio": ("dirty_background_bytes",), "dirty_background_bytes": ("dirty_background_ratio",),
+_CLEARED: Mapping[str, str] = {
+    "dirty_ratio": "dirty_bytes", "dirty_bytes": "dirty_ratio",
+    "dirty_background_ratio": "dirty_background_bytes", "dirty_background_bytes": "dirty_background_ratio",
 }  # fmt: skip
-"""What the kernel changes beside a setting, by its name."""
+"""What the kernel clears for a limit, by its name."""
+
+_LOCK = Path("/run/virtune-host-settings.lock")
+"""Held by the run that changes settings of this host. As locks in /run do, it stays, empty, until a restart."""
 
 _WAKE_UP = "/dev/cpu_dma_latency"
 _MICROSECONDS = struct.Struct("=i")
 
 
-def files_of(stack: Stack, images: Iterable[Path]) -> dict[str, dict[str, str]]:
+def files_of(stack: Stack, images: Sequence[Path]) -> dict[str, dict[str, str]]:
     """Return the files that a stack's settings of this host are written to, with the value, by setting: one for each
     disk at the bottom of the images. Raises PreconditionError where there is none.
     """
-    images, files = list(images), dict[str, dict[str, str]]()
+    files = dict[str, dict[str, str]]()
     for name, value in stack.host.asked.items() if stack.kind.measures else ():
         where = BY_ID[f"host.{name}"].spelled["linux"].partition(",")[0]
         places = [f"/proc/sys/{where.replace('.', '/')}"] if where.startswith("vm.") else [where]
-        if where.startswith("/sys/block/"):
-            disks = {disk.name for image in images for disk in backing_of(image).disks}
+        if name in stack.host.of_disks:
+            disks = {disk for image in images for disk in _disks_of(image, name)}
             places = [where.replace("DEV", disk) for disk in sorted(disks)]
-        missing = [place for place in places if _held(place) is None]
-        if not places or missing:
-            why = f"there is no {missing[0]}" if missing else f"{images[0]} lies on no disk of this host"
-            raise PreconditionError(f"host.{name} cannot be set: {why}", hint="`virtune host probe` shows the disks")
+        if missing := [place for place in places if _held(place) is None]:
+            raise PreconditionError(f"host.{name} cannot be set: the kernel tells nothing in {missing[0]}")
         files[name] = dict.fromkeys(places, value)
     return files
 
 
-def require_settable(stacks: Sequence[Stack], image: Path, *, allow_in_use: bool) -> None:
-    """Raise PreconditionError where this user cannot change a setting that a stack asks for, or the kernel does not
-    offer it; RefusedTargetError where VMs run here that it would be changed for too, unless that is allowed.
+def _disks_of(image: Path, name: str) -> Iterator[str]:
+    """Yield the disks at the bottom of an image whose requests the kernel queues, so that a setting has an effect."""
+    found = backing_of(image)
+    home = Path("/sys/block")
+    several = [
+        disk.name
+        for disk in found.devices
+        if str(tree.text(f"/sys/block/{disk.name}/dm/uuid")).startswith("mpath-")
+        or (not disk.on and not any(home.glob(f"{disk.name}/mq/*")))
+    ]
+    if several or not found.disks:
+        why = f"{several[0]} has no queue of its own for it" if several else f"{image} lies on no disk of this host"
+        raise PreconditionError(f"host.{name} cannot be set: {why}", hint="`virtune host probe` shows the disks")
+    yield from (disk.name for disk in found.disks)
+
+
+@contextlib.contextmanager
+def settable(stacks: Mapping[Stack, Sequence[Path]], *, allow_in_use: bool) -> Iterator[None]:
+    """Keep other runs from changing this host's settings while the block runs, where one of these stacks asks for
+    some; each comes with what its images lie on.
+
+    Raises PreconditionError where this user cannot change one of them, the kernel does not offer it, or another run
+    is at it; RefusedTargetError where VMs run here that it would be changed for too, unless that is allowed.
     """
-    asked = {name: files for stack in stacks for name, files in files_of(stack, [image]).items()}
-    for stack in stacks:
-        for path in files_of(stack, [image]).get("scheduler", ()):
-            offered = re.findall(r"[\w-]+", Path(path).read_text())
-            if stack.host.scheduler not in offered:
-                others = f"{path} offers {', '.join(offered)}"
-                raise PreconditionError(
-                    f"host.scheduler={stack.host.scheduler}: {others}",
-                    hint="bfq and kyber are modules: `modprobe bfq`, `modprobe kyber-iosched`",
-                )
-    for path in (path for files in asked.values() for path in files):
-        if not os.access(path, os.W_OK):
-            raise PreconditionError(f"{path} cannot be written to by this user", hint="host.* settings need root")
-    if asked and not allow_in_use and (running := [one.called for one in emulators_here()]):
-        what, several = ", ".join(f"host.{name}" for name in asked), len(running) > 1
+    asked = dict[str, str]()
+    for stack, images in stacks.items():
+        for name, files in files_of(stack, images).items():
+            asked |= dict.fromkeys(files, name)
+            _require_offered(stack, files if name == "scheduler" else {})
+    if not asked:
+        yield
+        return
+    for path in (path for path in asked if not os.access(path, os.W_OK)):
+        why = "is read-only here" if os.geteuid() == 0 else "cannot be written to by this user"
+        hint = "a container shows the host's settings only" if os.geteuid() == 0 else "host.* settings need root"
+        raise PreconditionError(f"{path} {why}", hint=hint)
+    if not allow_in_use and (running := [*_vms()]):
+        what, several = ", ".join(f"host.{name}" for name in dict.fromkeys(asked.values())), len(running) > 1
         raise RefusedTargetError(
             f"{what} would change for the {'VMs' if several else 'VM'} {', '.join(running)} too, which"
             f" {'run' if several else 'runs'} here",
             hint="`--allow-in-use` permits it; each is put back after its trials",
         )
+    with _alone():
+        yield
+
+
+def _require_offered(stack: Stack, files: Iterable[str]) -> None:
+    for path in files:
+        offered = re.findall(r"[\w-]+", Path(path).read_text())
+        if stack.host.scheduler not in offered:
+            raise PreconditionError(
+                f"host.scheduler={stack.host.scheduler}: {path} offers {', '.join(offered)}",
+                hint="bfq and kyber are modules: `modprobe bfq`, `modprobe kyber-iosched`",
+            )
+
+
+def _vms() -> Iterator[str]:
+    """Yield what the VMs of this host are called, also those of no QEMU that KVM runs."""
+    seen = emulators_here()
+    yield from (one.called for one in seen)
+    others = {int(name) for name in os.listdir(PROC) if name.isdecimal()} - {one.pid for one in seen}
+    for pid in sorted(others):
+        if "anon_inode:kvm-vm" in (Process(pid).descriptors() or {}).values():
+            yield f"of process {pid}"
 
 
 @contextlib.contextmanager
-def host_set(stack: Stack, images: Iterable[Path], directory: Path) -> Iterator[Callable[[], tuple[Check, ...]]]:
-    """Change this host's kernel as a stack asks while the block runs; yields what checks it. `directory` is the
-    run's.
+def _alone() -> Iterator[None]:
+    """Lock this host's settings: two runs would take each other's values for the former ones."""
+    with contextlib.ExitStack() as ends:
+        try:
+            lock = ends.enter_context(opened(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            hint = "its trials and these would disturb each other: wait until it is over"
+            raise PreconditionError("another virtune changes settings of this host", hint=hint) from None
+        except OSError as error:
+            raise PreconditionError(f"cannot lock {_LOCK}: {words_of(error)}") from None
+        yield
 
-    Raises RigError where the kernel does not take a value, or does not take the former one back; PreconditionError
-    where another run has changed the same, or there is no such setting.
+
+@contextlib.contextmanager
+def host_set(stack: Stack, images: Sequence[Path], directory: Path) -> Iterator[Callable[[], tuple[Check, ...]]]:
+    """Change this host's kernel as a stack asks while the block runs; yields what checks it. `directory` is the
+    run's, which is `settable`.
+
+    Raises RigError where the kernel does not take a value; PreconditionError where it does not take a former one
+    back, with which nothing more may be measured, and where there is no such setting.
     """
+    _put_back(directory)
     files = files_of(stack, images)
     if not files:
         yield tuple
         return
     values = {path: value for one in files.values() for path, value in one.items()}
     wake_up = values.pop(_WAKE_UP, None)
-    with _alone(values), contextlib.ExitStack() as ends:
-        beside = (Path(path).with_name(name) for path in values for name in _MOVED.get(Path(path).name, ()))
-        held = {path: warden.setting_at(path) for path in (*values, *map(str, beside))}
-        noted = {path: (before, None) for path, before in held.items() if before is not None}
-        warden.note_settings(directory, noted)
-        try:
-            for path, value in values.items():
-                _write(path, value)
-            if wake_up is not None:
-                _limit_wake_up(int(wake_up), ends)
-            found = {path: (before, warden.setting_at(path)) for path, (before, _) in noted.items()}
-            warden.note_settings(directory, found)
-            yield lambda: tuple(_checks(files))
-        finally:
-            warden.put_back(directory)
-            for path, (before, _) in warden.noted_settings(directory).items():
-                if (now := warden.setting_at(path)) != before:
-                    hint = f"`echo {before} > {path}`, or `virtune host clean`"
-                    raise RigError(f"{path} is {now} and was not put back to {before}", hint=hint)
-
-
-@contextlib.contextmanager
-def _alone(paths: Iterable[str]) -> Iterator[None]:
-    """Lock files against other runs: two of them would take each other's values for the former ones."""
+    held = {path: warden.setting_at(path) for path in (*values, *(two for one in values for two in _beside(one)))}
+    noted = {path: (before, None) for path, before in held.items() if before is not None}
     with contextlib.ExitStack() as ends:
-        for path in paths:
-            try:
-                fcntl.flock(ends.enter_context(opened(path)), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PreconditionError(f"another virtune has changed {path} for its own trial") from None
-            except OSError as error:
-                raise PreconditionError(f"cannot lock {path}: {words_of(error)}") from None
-        yield
+        ends.callback(warden.put_back, directory)
+        _note(directory, noted)
+        for path, value in values.items():
+            _write(path, value)
+        if wake_up is not None:
+            _limit_wake_up(int(wake_up), ends)
+        _note(directory, {path: (before, warden.setting_at(path)) for path, (before, _) in noted.items()})
+        yield lambda: tuple(_checks(files))
+    _put_back(directory)
+
+
+def _note(directory: Path, files: Mapping[str, tuple[str, str | None]]) -> None:
+    try:
+        warden.note_settings(directory, files)
+    except OSError as error:
+        raise RigError(f"cannot note in {directory} what the host's settings are: {words_of(error)}") from None
+
+
+def _put_back(directory: Path) -> None:
+    warden.put_back(directory)
+    for path, (before, _) in warden.noted_settings(directory).items():
+        if (now := warden.setting_at(path)) not in (None, before):
+            raise PreconditionError(
+                f"{path} is {now}, and the kernel does not take back what was there before: {before}",
+                hint=f"`echo {before} > {path}`",
+            )
+
+
+def _beside(path: str) -> Iterator[str]:
+    """Yield what the kernel changes beside a file, in the order in which it is put back."""
+    place = Path(path)
+    if place.name in _CLEARED:
+        yield str(place.with_name(_CLEARED[place.name]))
+    if place.name == "scheduler":
+        yield from (str(place.with_name(name)) for name in warden.OF_SCHEDULER)
+        yield from (str(one) for one in sorted(place.parent.glob("iosched/*")))
 
 
 def _write(path: str, value: str) -> None:
@@ -156,5 +221,5 @@ def _held(path: str) -> str | None:
 
 def _checks(files: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
     for name, one in files.items():
-        found = sorted({_held(path) or "" for path in one})
-        yield Check(f"host.{name}", next(iter(one.values())), ", ".join(found) or None, ", ".join(one))
+        found = sorted({_held(path) or "gone" for path in one})
+        yield Check(f"host.{name}", next(iter(one.values())), ", ".join(found), ", ".join(one))

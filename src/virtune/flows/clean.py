@@ -48,7 +48,8 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
         drives = warden.noted_drives(directory)
         kept += [f"directory {directory}: the drive {address} is not back with its driver" for address in drives]
         settings = warden.noted_settings(directory)
-        kept += [f"{path}: the kernel does not take {before} back" for path, (before, _) in settings.items()]
+        refused = {path: one for path, (one, _) in settings.items() if warden.setting_at(path) not in (None, one)}
+        kept += [f"{path}: the kernel does not take back what was there: {one}" for path, one in refused.items()]
         if directory.exists() and not drives and not settings:
             kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
     for left in (one for one in written_down(plugged) if one.abandoned):  # what fails stays recorded

@@ -21,16 +21,16 @@ from virtune.bench.appliance.build import (
     remove,
 )
 from virtune.bench.appliance.sources import find_sources
-from virtune.bench.host_settings import require_settable
+from virtune.bench.host_settings import settable
 from virtune.bench.permission import Held, admit
 from virtune.bench.qemu.machine import Accelerator, accelerator_for, running
 from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
-from virtune.bench.volumes import require_room, seen_at
+from virtune.bench.volumes import group_of, require_room
 from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Noticed, Say, StepEnded, StepStarted
 from virtune.model.rig import PASSED_KNOB
-from virtune.model.stack import PASSED_TARGET, WRITABLE
+from virtune.model.stack import PASSED_TARGET, WRITABLE, Stack
 from virtune.model.study import Arm, Study
 from virtune.model.study_options import ChosenOption, Provenance
 from virtune.plan.guests import system_words
@@ -272,11 +272,24 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
         _require_plain(study)
     if study.volume is not None:
         require_room(study.volume, study.span_bytes)
-    stacks = [arm.stack for arm in study.arms if arm.stack.host.asked]
-    for place in sorted({stack.place for stack in stacks}):
-        to_target = place == "target" and study.target is not None
-        loaded = Path(study.target) if to_target and study.target is not None else seen_at(study.scratch)
-        require_settable([one for one in stacks if one.place == place], loaded, allow_in_use=leave.in_use)
+    stacks = {arm.stack: _loaded(arm.stack, study) for arm in study.arms if arm.stack.host.asked}
+    with settable(stacks, allow_in_use=leave.in_use), _held(study, leave) as held:
+        yield held
+
+
+def _loaded(stack: Stack, study: Study) -> list[Path]:
+    """Return paths on the disks that a stack loads: its images need not be there yet."""
+    if stack.disk.backend != "file":
+        return []
+    if study.target is not None and stack.place == "target":
+        return [Path(study.target)]
+    if study.volume is not None:
+        return [Path(device) for device in group_of(study.volume.group).devices]
+    return [Path(study.scratch), *([] if stack.spread is None else [Path(stack.spread)])]
+
+
+@contextlib.contextmanager
+def _held(study: Study, leave: Leave) -> Iterator[Held | None]:
     if study.target is None:
         yield None
         return

@@ -66,8 +66,8 @@ def all_come_up(study: Study, tools: Tools, say: Say, *, again: bool = False) ->
                 checks[arm.name] = _keeps_data(arm, study, tools, again=again)
                 say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
                 continue
-            with tools.rigs.up(arm.stack, ground_for(arm.stack, study.workloads[0], study, tools)) as bench:
-                require_verified(arm.name, bench.in_force.checks)
+            with tools.up(arm.stack, ground_for(arm.stack, study.workloads[0], study, tools)) as (bench, host_checks):
+                require_verified(arm.name, (*bench.in_force.checks, *host_checks()))
                 if bench.in_force.emulated is not None:
                     emulated.append(arm.name)
         except errors.RigError as error:

@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +69,18 @@ class Tools:
     rbd: Mapping[str, str] = field(default_factory=dict)
     first_read: FirstRead | None = None
 
+    @contextlib.contextmanager
+    def up(
+        self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False
+    ) -> Iterator[tuple[Bench, Callable[[], tuple[evidence.Check, ...]]]]:
+        """Bring a stack up on this host set as it asks; yields what checks the latter too."""
+        images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
+        with (
+            host_set(stack, images, self.warden.directory) as checks,
+            self.rigs.up(stack, ground, restart=restart) as bench,
+        ):
+            yield bench, checks
+
 
 def run_trial(
     study: Study, trial: Trial, tools: Tools, *, attempt: int = 1
@@ -86,11 +98,7 @@ def run_trial(
     changeover: evidence.Changeover | None = None
     guest: tuple[tuple[str, str], ...] = ()
     try:
-        images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
-        with (
-            host_set(arm.stack, images, tools.warden.directory) as host_checks,
-            tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench,
-        ):
+        with tools.up(arm.stack, ground, restart=trial.restart) as (bench, host_checks):
             changeover = bench.changeover
             guest = tuple((name, at_work(bench.seen[name])) for name in evidence.GUEST_FACTS if name in bench.seen)
             captures += [] if changeover is None else [_capture("changeover.txt", changeover.text + "\n")]

@@ -181,7 +181,7 @@ def those_that_come_up(study: Study, tools: Tools, say: events.Say) -> Study:
     search = pilot.search_of(study)
     if len(study.arms) > COME_UP_MAX:
         baseline = study.arm(study.baseline).stack
-        with tools.rigs.up(baseline, ground_for(baseline, study.workloads[0], study, tools), restart=True) as bench:
+        with tools.up(baseline, ground_for(baseline, study.workloads[0], study, tools), restart=True) as (bench, _):
             _require_real(bench.in_force, search)
         return study
     what = f"bringing {len(study.arms)} configurations up once"
@@ -190,8 +190,8 @@ def those_that_come_up(study: Study, tools: Tools, say: events.Say) -> Study:
     for index, arm in enumerate(study.arms):
         try:
             ground = ground_for(arm.stack, study.workloads[0], study, tools)
-            with tools.rigs.up(arm.stack, ground, restart=True) as bench:
-                require_verified(arm.name, bench.in_force.checks)
+            with tools.up(arm.stack, ground, restart=True) as (bench, host_checks):
+                require_verified(arm.name, (*bench.in_force.checks, *host_checks()))
                 _require_real(bench.in_force, search)
         except (RigError, NotInForceError) as error:
             refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
