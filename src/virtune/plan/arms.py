@@ -21,7 +21,7 @@ from itertools import product
 from virtune.fio.workloads import check_name
 from virtune.model.contradictions import contradictions
 from virtune.model.errors import PlanError
-from virtune.model.knob import Knob, describe_domain
+from virtune.model.knob import Choice, Knob, describe_domain
 from virtune.model.knobs import BY_ID, TURNED, matching
 from virtune.model.rig import OF_PASSED, PASSED_KNOB, RIGS, RigWord, read_rig, rig_words, rig_words_with_where
 from virtune.model.stack import Stack, with_setting
@@ -188,8 +188,16 @@ def choose_baseline(arms: Sequence[Arm], name: str | None = None) -> str:
 def _split(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
-        raise PlanError(f"{quoted(text)} is not knob=value", hint="write disk.aio=native")
+        known = next((knob for knob in TURNED if knob.id == name.strip()), None)
+        raise PlanError(f"{quoted(text)} is not knob=value", hint=f"write {_example(known)}")
     return name.strip(), value.strip()
+
+
+def _example(knob: Knob | None) -> str:
+    if knob is None:
+        return "disk.aio=native"
+    values = knob.domain.values[1] if isinstance(knob.domain, Choice) else f"..., {describe_domain(knob.domain)}"
+    return f"{knob.id}={values}"
 
 
 def _knob(name: str) -> Knob:
@@ -222,10 +230,12 @@ def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
     knob = _knob(name)
     value = _read(knob, text)
     if not knob.place:
-        others = ", ".join(one.id for one in BY_ID.values() if one.place)
+        room = knob.id.partition(".")[0]
+        others = ", ".join(one.id for one in TURNED if one.id.startswith(f"{room}."))
+        so_far = f"; of {room} it can set {others}" if others else ""
         raise PlanError(
             f"{knob.id} is documented, but virtune cannot set it yet",
-            hint=f"`virtune host knobs {knob.id}` shows each system's spelling; it can set: {others}",
+            hint=f"`virtune host knobs {knob.id}` shows each system's spelling{so_far}",
         )
     return (lambda stack: with_setting(stack, knob, value)), knob.id
 

@@ -498,7 +498,10 @@ def _text(path: Path) -> str:
     try:
         content = read_up_to(path, _FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise PlanError(f"cannot read {path}: {error.strerror}") from None
+        hint = "a stored study is looked at, and judged by conditions, by `virtune show`"
+        raise PlanError(
+            f"cannot read {path}: {error.strerror}", hint=None if path.parent.name or path.suffix else hint
+        ) from None
     if len(content) > _FILE_BYTES_MAX:
         raise PlanError(f"{path} is larger than 1 MiB", hint="is it the file you meant?")
     try:
