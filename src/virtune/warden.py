@@ -69,7 +69,7 @@ _SETTINGS = "settings"
 SETTABLE = re.compile(r"(/sys/block/[^/]+)/queue/(iosched/)?[a-z0-9_]+|/proc/sys/vm/dirty_[a-z_]+", re.ASCII)
 """The files that a run may have changed; nothing else is written to, whatever a record says."""
 
-OF_SCHEDULER = ("nr_requests", "wbt_lat_usec")
+OF_SCHEDULER = ("nr_requests", "wbt_lat_usec", "async_depth")
 """What another scheduler changes of its disk's queue, besides all in iosched/, which is its own."""
 
 _CHOSEN = re.compile(r"\[([^]]+)]")
@@ -509,15 +509,14 @@ def put_back(directory: Path) -> list[str]:
     """Write the settings of this host's kernel back that a run changed; returns the files that were written. What
     somebody else has written since is left alone. The record stays only where the kernel does not take a value back.
     """
-    record = directory / _SETTINGS
-    with _locked_if_there(record):
-        changed = _still_ours(noted_settings(directory))
-        if any(setting_at(path) != before for path, (before, _) in changed.items()):
+    written = []
+    with _alone_at(directory) as alone:
+        changed = _still_ours(noted_settings(directory)) if alone else {}
+        if any(setting_at(path) != before for path, before in changed.items()):
             # from here on one of them changes another, which is nobody else's doing
             with contextlib.suppress(OSError):
-                note_settings(directory, changed)
-        written = []
-        for path, (before, _) in changed.items():
+                note_settings(directory, {path: (before, None) for path, before in changed.items()})
+        for path, before in changed.items():
             # to throttle by default is not the same as to be asked for the value that is the default
             for value in (_BY_DEFAULT, before) if path.endswith("/wbt_lat_usec") else (before,):
                 if setting_at(path) not in (None, before):
@@ -525,39 +524,59 @@ def put_back(directory: Path) -> list[str]:
                     with contextlib.suppress(OSError):
                         Path(path).write_text(value)
         # judged when all are written: a limit in bytes is cleared by the ratio that comes back
-        if all(setting_at(path) in (None, before) for path, (before, _) in changed.items()):
-            record.unlink(missing_ok=True)
-    return [path for path in dict.fromkeys(written) if setting_at(path) == changed[path][0]]
+        refused = {path: (before, now) for path, before in changed.items() if (now := setting_at(path)) != before}
+        if any(now is not None for _, now in refused.values()):
+            with contextlib.suppress(OSError):
+                note_settings(directory, refused)
+        elif alone:
+            (directory / _SETTINGS).unlink(missing_ok=True)
+    return [path for path in dict.fromkeys(written) if setting_at(path) == changed[path]]
 
 
-def _still_ours(noted: Mapping[str, tuple[str, str | None]]) -> dict[str, tuple[str, None]]:
-    """Return what nobody else has set since, also what is as it was: what comes back before it may change it."""
-    ours = {path: (before, None) for path, (before, left) in noted.items() if left in (None, setting_at(path))}
-    theirs = {
-        scheduler for path in noted if (scheduler := f"{_disk_of(path)}/queue/scheduler") in noted
-    } - ours.keys()
-    return {
-        path: found
-        for path, found in ours.items()
-        if f"{_disk_of(path)}/queue/scheduler" not in theirs
-        or not ("/iosched/" in path or path.endswith(tuple(f"/{name}" for name in OF_SCHEDULER)))
-    }
+def _still_ours(noted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
+    """Return what is to be written back, with the value: all that nobody else has set since, also what is as it was,
+    since what comes back before it may change it. What somebody else has set keeps their value after that.
+    """
+    now = {path: setting_at(path) for path in noted}
+    theirs = {path for path, (_, left) in noted.items() if left not in (None, now[path])}
+    found = {path: before for path, (before, _) in noted.items() if not theirs & {path, *_led_by(path)}}
+    for path in theirs:
+        if f"{_disk_of(path)}/queue/scheduler" in found and _led_by(path) and now[path] is not None:
+            found[path] = str(now[path])
+    return found
+
+
+def _led_by(path: str) -> set[str]:
+    """Return the files of which the kernel changes this one by itself."""
+    place, queue = Path(path), f"{_disk_of(path)}/queue"
+    for one, other in (("_ratio", "_bytes"), ("_bytes", "_ratio")):
+        if place.name.endswith(one):
+            return {str(place.with_name(place.name.removesuffix(one) + other))}
+    if place.name == "nr_requests":
+        return {f"{queue}/scheduler"}
+    beside = place.parent.name == "iosched" or place.name in OF_SCHEDULER
+    return {f"{queue}/scheduler", f"{queue}/nr_requests"} if beside else set()
 
 
 @contextlib.contextmanager
-def _locked_if_there(record: Path) -> Iterator[None]:
-    """Wait a moment for who puts the same back: the guard of a killed run, and the next run."""
+def _alone_at(directory: Path) -> Iterator[bool]:
+    """Wait a moment for who puts the same back, the guard of a killed run or the next run; whether nobody does."""
     with contextlib.ExitStack() as ends:
+        held = None
         with contextlib.suppress(OSError):
-            held = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            ends.callback(os.close, held)
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-            while time.monotonic() < deadline:
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(0.02)
-        yield
+            held = ends.enter_context(_opened(directory))
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while held is not None:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if not isinstance(error, BlockingIOError):
+                    break  # a filesystem without locks
+            if time.monotonic() > deadline:
+                held = None
+            time.sleep(0.02)
+        yield held is not None
 
 
 def setting_at(path: str) -> str | None:

@@ -20,8 +20,9 @@ import pytest
 from tests.conftest import CALM, User, eventually
 
 from virtune import warden
-from virtune.bench.host_settings import files_of, host_set, settable
+from virtune.bench.host_settings import FoundHost, files_of, host_set, settable
 from virtune.model.errors import PreconditionError, RefusedTargetError, RigError, VirtuneError
+from virtune.model.event import Event
 from virtune.model.stack import Host, Stack
 from virtune.shell import Warden
 
@@ -38,6 +39,9 @@ ALL = Host(
 def told(*words: object) -> str:
     done = subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+def unheard(_: Event) -> None: ...
 
 
 class LoopDisk:
@@ -186,16 +190,85 @@ def test_where_somebody_chose_another_scheduler_what_it_brought_is_theirs(disk: 
     assert (disk.state()["scheduler"], disk.state()["nr_requests"]) == ("mq-deadline", "256")
 
 
+def test_what_somebody_told_the_queue_under_our_scheduler_outlives_it(disk: LoopDisk, warden: Warden) -> None:
+    with unusual(disk):
+        with host_set(disk.stack(scheduler="bfq"), [disk.image], warden.directory):
+            (disk.queue / "nr_requests").write_text("200")
+        assert (disk.state()["scheduler"], disk.state()["nr_requests"]) == ("mq-deadline", "200")
+
+
+def test_another_number_of_requests_does_not_take_the_depth_with_it(disk: LoopDisk, warden: Warden) -> None:
+    with unusual(disk):
+        depth = disk.queue / "iosched/async_depth"
+        if depth.exists():
+            depth.write_text("17")
+        with host_set(disk.stack(nr_requests=64), [disk.image], warden.directory):
+            pass
+        assert not depth.exists() or depth.read_text().strip() == "17"
+
+
+@pytest.mark.parametrize(
+    ("asked", "theirs", "left"),
+    [
+        ("dirty_bytes", ("dirty_bytes", 2**28), {"dirty_bytes": str(2**28), "dirty_ratio": "0"}),
+        ("dirty_bytes", ("dirty_ratio", 33), {"dirty_bytes": "0", "dirty_ratio": "33"}),
+        ("dirty_ratio", ("dirty_bytes", 2**28), {"dirty_bytes": str(2**28), "dirty_ratio": "0"}),
+        ("dirty_ratio", ("dirty_ratio", 33), {"dirty_bytes": "0", "dirty_ratio": "33"}),
+    ],
+)
+def test_a_limit_of_dirty_memory_that_somebody_sets_meanwhile_is_theirs_in_both_its_forms(
+    asked: str, theirs: tuple[str, int], left: dict[str, str], disk: LoopDisk, warden: Warden
+) -> None:
+    with unusual(disk):
+        for before in ("dirty_ratio", "dirty_bytes"):  # this host counts in the one or in the other
+            Path("/proc/sys/vm", before).write_text("25" if before == "dirty_ratio" else str(2**30))
+            value = 2**29 if asked == "dirty_bytes" else 40
+            with host_set(disk.stack(**{asked: value}), [disk.image], warden.directory) as checks:
+                Path("/proc/sys/vm", theirs[0]).write_text(str(theirs[1]))
+                assert not checks()[0].agrees
+            assert {name: disk.state()[name] for name in left} == left
+
+
+def test_an_arm_that_does_not_name_a_setting_has_it_as_it_was_found_first(disk: LoopDisk, warden: Warden) -> None:
+    found = FoundHost(frozenset({"scheduler"}))
+    plain, named = Stack(rig="metal"), disk.stack(scheduler="bfq")
+    for stack in (plain, named, plain):
+        with host_set(stack, [disk.image], warden.directory, found) as checks:
+            assert [(check.setting, check.agrees) for check in checks()] == [("host.scheduler", True)]
+    (disk.queue / "scheduler").write_text("mq-deadline")
+    with host_set(plain, [disk.image], warden.directory, found) as checks:
+        assert [(check.asked, check.found) for check in checks()] == [("none", "mq-deadline")]
+    later = FoundHost(frozenset({"scheduler"}))
+    with host_set(plain, [disk.image], warden.directory, found) as checks:
+        later.resumed(checks())
+    with host_set(plain, [disk.image], warden.directory, later) as checks:
+        assert [check.agrees for check in checks()] == [False], "of the run before"
+
+
+def test_after_a_refused_value_the_next_look_leaves_alone_what_somebody_set_since(
+    disk: LoopDisk, warden: Warden
+) -> None:
+    with contextlib.ExitStack() as ends:
+        with (
+            pytest.raises(PreconditionError, match="does not take back"),
+            host_set(disk.stack(nomerges="2", rq_affinity="2"), [disk.image], warden.directory),
+        ):
+            ends.enter_context(read_only(disk.queue / "nomerges"))
+        (disk.queue / "rq_affinity").write_text("0")
+    with host_set(Stack(rig="metal"), [disk.image], warden.directory):
+        assert (disk.state()["nomerges"], disk.state()["rq_affinity"]) == ("0", "0")
+
+
 def test_a_run_that_changes_this_host_is_alone(disk: LoopDisk) -> None:
     def both(stack: Stack) -> None:
-        with settable({stack: [disk.image]}, allow_in_use=True):
+        with settable({stack: [disk.image]}, unheard, allow_in_use=True):
             pytest.fail("both do")
 
-    with settable({disk.stack(dirty_ratio=50): [disk.image]}, allow_in_use=True):
+    with settable({disk.stack(dirty_ratio=50): [disk.image]}, unheard, allow_in_use=True):
         for asked in ({"scheduler": "none"}, {"dirty_bytes": 2**30}):
             with pytest.raises(PreconditionError, match="another virtune changes settings of this host"):
                 both(disk.stack(**asked))
-        with settable({Stack(): [disk.image]}, allow_in_use=False):
+        with settable({Stack(): [disk.image]}, unheard, allow_in_use=False):
             pass  # who changes nothing is not kept from measuring
 
 
@@ -400,7 +473,7 @@ def test_a_scheduler_that_the_kernel_does_not_offer_is_refused_with_what_it_offe
     try:
         with (
             pytest.raises(PreconditionError, match=r"host.scheduler=bfq: .* offers none, mq-deadline"),
-            settable({disk.stack(scheduler="bfq"): [disk.image]}, allow_in_use=True),
+            settable({disk.stack(scheduler="bfq"): [disk.image]}, unheard, allow_in_use=True),
         ):
             pytest.fail("it is offered")
     finally:
@@ -422,7 +495,7 @@ def test_a_vm_of_another_vmm_than_qemu_is_a_vm(disk: LoopDisk) -> None:
         vmm.stdout.readline()
         with (
             pytest.raises(RefusedTargetError, match=f"for the VMs? .*of process {vmm.pid}"),
-            settable({disk.stack(nomerges="2"): [disk.image]}, allow_in_use=False),
+            settable({disk.stack(nomerges="2"): [disk.image]}, unheard, allow_in_use=False),
         ):
             pytest.fail("it was not seen")
         vmm.kill()
@@ -447,7 +520,7 @@ def test_while_a_vm_runs_here_its_disk_is_not_changed_unless_allowed(disk: LoopD
             said = user.run(*words, "--allow-in-use", exactly=True)
         finally:
             vm.kill()
-    assert "changed on this host for its trials, and put back after each: host.nomerges" in said.stderr
+    assert f"put back after each: {disk.queue}/nomerges (now 0)" in said.stderr
     assert disk.state() == before
 
 

@@ -45,6 +45,6 @@ def test_a_neighbour_of_a_scratch_volume_would_load_another_disk() -> None:
     arms = tuple(replace(arm, stack=replace(arm.stack, neighbour="io")) for arm in kept.arms)
     with (
         pytest.raises(RefusedTargetError, match=r"host\.neighbour=io loads the disk below scratch images"),
-        admitted(replace(kept, target=None, scratch="lvm:pve/data", arms=arms), Leave()),
+        admitted(replace(kept, target=None, scratch="lvm:pve/data", arms=arms), Leave(), lambda _: None),
     ):
         pass

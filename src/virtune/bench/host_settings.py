@@ -13,13 +13,15 @@ import fcntl
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtune import warden
 from virtune.bench.live.emulators import emulators_here
 from virtune.bounded import opened
 from virtune.model.errors import PreconditionError, RefusedTargetError, RigError, words_of
+from virtune.model.event import Noticed, Say
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import Stack
@@ -44,17 +46,19 @@ def files_of(stack: Stack, images: Sequence[Path]) -> dict[str, dict[str, str]]:
     """Return the files that a stack's settings of this host are written to, with the value, by setting: one for each
     disk at the bottom of the images. Raises PreconditionError where there is none.
     """
-    files = dict[str, dict[str, str]]()
-    for name, value in stack.host.asked.items() if stack.kind.measures else ():
-        where = BY_ID[f"host.{name}"].spelled["linux"].partition(",")[0]
-        places = [f"/proc/sys/{where.replace('.', '/')}"] if where.startswith("vm.") else [where]
-        if name in stack.host.of_disks:
-            disks = {disk for image in images for disk in _disks_of(image, name)}
-            places = [where.replace("DEV", disk) for disk in sorted(disks)]
-        if missing := [place for place in places if _held(place) is None]:
-            raise PreconditionError(f"host.{name} cannot be set: the kernel tells nothing in {missing[0]}")
-        files[name] = dict.fromkeys(places, value)
-    return files
+    asked = stack.host.asked if stack.kind.measures else {}
+    return {name: dict.fromkeys(_files(name, images), value) for name, value in asked.items()}
+
+
+def _files(name: str, images: Sequence[Path]) -> list[str]:
+    where = BY_ID[f"host.{name}"].spelled["linux"].partition(",")[0]
+    places = [f"/proc/sys/{where.replace('.', '/')}"] if where.startswith("vm.") else [where]
+    if where.startswith("/sys/block/"):
+        disks = {disk for image in images for disk in _disks_of(image, name)}
+        places = [where.replace("DEV", disk) for disk in sorted(disks)]
+    if missing := [place for place in places if _held(place) is None] or ([] if places else [where]):
+        raise PreconditionError(f"host.{name} cannot be set: the kernel tells nothing in {missing[0]}")
+    return places
 
 
 def _disks_of(image: Path, name: str) -> Iterator[str]:
@@ -74,9 +78,9 @@ def _disks_of(image: Path, name: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def settable(stacks: Mapping[Stack, Sequence[Path]], *, allow_in_use: bool) -> Iterator[None]:
+def settable(stacks: Mapping[Stack, Sequence[Path]], say: Say, *, allow_in_use: bool) -> Iterator[None]:
     """Keep other runs from changing this host's settings while the block runs, where one of these stacks asks for
-    some; each comes with what its images lie on.
+    some, and say which are about to change; each stack comes with what its images lie on.
 
     Raises PreconditionError where this user cannot change one of them, the kernel does not offer it, or another run
     is at it; RefusedTargetError where VMs run here that it would be changed for too, unless that is allowed.
@@ -101,6 +105,8 @@ def settable(stacks: Mapping[Stack, Sequence[Path]], *, allow_in_use: bool) -> I
             hint="`--allow-in-use` permits it; each is put back after its trials",
         )
     with _alone():
+        changing = ", ".join(f"{path} (now {_held(path)})" for path in asked)
+        say(Noticed(text=f"will be changed for the trials that ask for it, and put back after each: {changing}"))
         yield
 
 
@@ -139,18 +145,56 @@ def _alone() -> Iterator[None]:
         yield
 
 
+@dataclass(slots=True)
+class FoundHost:
+    """The settings of this host that arms of a study ask for, by name, and how arms that do not ask for them found
+    them first: what somebody changes in between would be taken for the arm's.
+    """
+
+    names: frozenset[str]
+    first: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def files(self, images: Sequence[Path], *, beside: Container[str]) -> dict[str, list[str]]:
+        """Return the files of what is not asked for; nothing for a setting that these images have not."""
+        files = dict[str, list[str]]()
+        for name in sorted(self.names):
+            with contextlib.suppress(PreconditionError):
+                files |= {} if name in beside else {name: _files(name, images)}
+        return files
+
+    def checks(self, files: Mapping[str, Sequence[str]]) -> Iterator[Check]:
+        """Check that they are as they were found first."""
+        for name, one in files.items():
+            now, proof = ", ".join(sorted({_held(path) or "gone" for path in one})), f"as found in {', '.join(one)}"
+            yield Check(f"host.{name}", self.first.setdefault((f"host.{name}", proof), now), now, proof)
+
+    def resumed(self, checks: Iterable[Check]) -> None:
+        """Take what earlier trials of the study found."""
+        for check in checks:
+            if check.proof.startswith("as found in "):
+                self.first.setdefault((check.setting, check.proof), check.asked)
+
+
 @contextlib.contextmanager
-def host_set(stack: Stack, images: Sequence[Path], directory: Path) -> Iterator[Callable[[], tuple[Check, ...]]]:
-    """Change this host's kernel as a stack asks while the block runs; yields what checks it. `directory` is the
-    run's, which is `settable`.
+def host_set(
+    stack: Stack, images: Sequence[Path], directory: Path, found: FoundHost | None = None
+) -> Iterator[Callable[[], tuple[Check, ...]]]:
+    """Change this host's kernel as a stack asks while the block runs; yields what checks it, and that what only other
+    arms ask for is as it was `found` at first. `directory` is the run's, which is `settable`.
 
     Raises RigError where the kernel does not take a value; PreconditionError where it does not take a former one
     back, with which nothing more may be measured, and where there is no such setting.
     """
     _put_back(directory)
     files = files_of(stack, images)
+    others = {} if found is None or not stack.kind.measures else found.files(images, beside=stack.host.asked)
+
+    def checks() -> tuple[Check, ...]:
+        as_it_was = () if found is None else found.checks(others)
+        return (*_checks(files), *as_it_was)
+
     if not files:
-        yield tuple
+        yield checks
         return
     values = {path: value for one in files.values() for path, value in one.items()}
     wake_up = values.pop(_WAKE_UP, None)
@@ -164,7 +208,7 @@ def host_set(stack: Stack, images: Sequence[Path], directory: Path) -> Iterator[
         if wake_up is not None:
             _limit_wake_up(int(wake_up), ends)
         _note(directory, {path: (before, warden.setting_at(path)) for path, (before, _) in noted.items()})
-        yield lambda: tuple(_checks(files))
+        yield checks
     _put_back(directory)
 
 
@@ -190,8 +234,8 @@ def _beside(path: str) -> Iterator[str]:
     place = Path(path)
     if place.name in _CLEARED:
         yield str(place.with_name(_CLEARED[place.name]))
-    if place.name == "scheduler":
-        yield from (str(place.with_name(name)) for name in warden.OF_SCHEDULER)
+    if place.name in ("scheduler", "nr_requests"):
+        yield from (str(place.with_name(name)) for name in warden.OF_SCHEDULER if name != place.name)
         yield from (str(one) for one in sorted(place.parent.glob("iosched/*")))
 
 

@@ -314,7 +314,7 @@ class Host:
     wake up; `None` is as it is found.
 
     `wbt_lat_usec` is the latency in us that write-back throttling aims at, 0 for none; ratios are in % of the memory
-    that can be had. Not here: read_ahead_kb, which a file's reads take from its filesystem, whatever the disk has.
+    that can be had. Not here: read_ahead_kb, which is of the device that holds the filesystem, maybe above the disks.
     """
 
     scheduler: Scheduler | None = None

@@ -41,7 +41,7 @@ _WHY: dict[str, str] = {
     **dict.fromkeys(("disks.count", "disks.iothreads", "disks.second"), _DISKS),
     **dict.fromkeys(("disk.export", "export.num_queues", "export.iothread"), _EXPORT),
     **dict.fromkeys((f"guest.{one.name}" for one in fields(Kernel)), "the guest's kernel has it: a udev rule there"),
-    **dict.fromkeys((f"host.{one.name}" for one in fields(Host)), "the host's kernel has it: see there"),
+    **dict.fromkeys((f"host.{one.name}" for one in fields(Host)), "the host's kernel has it: its own lines"),
     "disk.filesystem": "the guest makes it",
     "guest.system": "what ran in the test guest",
     "host.cstate_latency": "tuned keeps it on the host, as force_latency",

@@ -237,9 +237,7 @@ def require_programs(study: Study, say: Say) -> None:
             _require_trusted(emulator, Path(program).resolve(), say)
     if machines:
         _require_host(study)
-    changed = sorted({f"host.{name}" for arm in study.arms for name in arm.stack.host.asked})
-    changing = f"changed on this host for its trials, and put back after each: {', '.join(changed)}"
-    for words in (system_words(study, built=guest_is_built()), study.left_out, changing if changed else None):
+    for words in (system_words(study, built=guest_is_built()), study.left_out):
         if words is not None:
             say(Noticed(text=words))
     if any(machine.is_bare for machine in machines):
@@ -262,7 +260,7 @@ def _require_trusted(asked: str, program: Path, say: Say) -> None:
 
 
 @contextlib.contextmanager
-def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
+def admitted(study: Study, leave: Leave, say: Say) -> Iterator[Held | None]:
     """Lock the study's target while the block runs, and yield it with the size used; None without a target. Where a
     scratch volume is to be made, there is room for it.
 
@@ -273,7 +271,7 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
     if study.volume is not None:
         require_room(study.volume, study.span_bytes)
     stacks = {arm.stack: _loaded(arm.stack, study) for arm in study.arms if arm.stack.host.asked}
-    with settable(stacks, allow_in_use=leave.in_use), _held(study, leave) as held:
+    with settable(stacks, say, allow_in_use=leave.in_use), _held(study, leave) as held:
         yield held
 
 

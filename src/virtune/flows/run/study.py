@@ -15,6 +15,7 @@ from virtune import shell
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import look
 from virtune.analyse.study.verdicts import confidence_of_one, require_measured
+from virtune.bench.host_settings import FoundHost
 from virtune.bench.load import busy_words, fio_engines
 from virtune.bench.port import Surroundings, session
 from virtune.bench.rbd import rbd_images
@@ -143,7 +144,7 @@ def rehearse(study: Study, say: Say, leave: Leave) -> None:
     """Check all preconditions of a study, and make nothing for it."""
     if not study.simulated:
         _checked(study, say)
-        with admitted(study, leave):
+        with admitted(study, leave, say):
             pass
 
 
@@ -180,7 +181,7 @@ def prepared(
         return
     programs, clients, ways = _checked(study, say)
     with (
-        admitted(study, leave) as target,
+        admitted(study, leave, say) as target,
         shell.Warden(study.id) as warden,
         Scratch(
             trials.directory_of(study), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
@@ -198,6 +199,7 @@ def prepared(
             so = "trials that others disturb do not count, and --wait-quiet 5m waits for a quiet host"
             say(Noticed(text=f"{busy}: {so}"))
         tools = trials.Tools(
+            host=FoundHost(frozenset(name for arm in study.arms for name in arm.stack.host.asked)),
             programs=programs,
             clients=clients,
             rigs=rigs,
@@ -222,6 +224,8 @@ def taken_up(
     """Yield a study that goes on, with its tools. Raises RefusedTargetError for another image than it began with."""
     prepare.require_same_images(record.study)
     with prepared(record.study, say, leave, all_up=all_up) as tools:
+        for trial in record.trials:
+            tools.host.resumed(trial.in_force.checks)
         prepare.require_same_images(record.study)  # a damaged scratch image has just been replaced
         yield prepare.resumed(record, tools, store), tools
 

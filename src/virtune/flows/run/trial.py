@@ -20,7 +20,7 @@ from virtune import shell
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.rejection import Ramp, ramp_of, unsettled, why_again
 from virtune.bench.counters import DiskQueue, Sampler
-from virtune.bench.host_settings import host_set
+from virtune.bench.host_settings import FoundHost, host_set
 from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch, bytes_to_fill, image_bytes
@@ -54,8 +54,8 @@ from virtune.store.store import Store
 class Tools:
     """What trials share: the load generators by name and their use, the rigs, the scratch images, the warden.
     `spread` has the scratch images of guests in other directories, by directory; `data` the checks of the arms' data
-    that were made before the first trial, by arm; `rbd` the images on Ceph by the pools that arms name. `first_read`
-    is what was read of the images; None where nothing was to be read.
+    that were made before the first trial, by arm; `host` how settings of this host were found; `rbd` the images on
+    Ceph by the pools that arms name. `first_read` is what was read of the images; None where nothing was to be read.
     """
 
     programs: Mapping[str, str]
@@ -68,6 +68,7 @@ class Tools:
     data: Mapping[str, evidence.Check] = field(default_factory=dict)
     rbd: Mapping[str, str] = field(default_factory=dict)
     first_read: FirstRead | None = None
+    host: FoundHost = field(default_factory=lambda: FoundHost(frozenset()))
 
     @contextlib.contextmanager
     def up(
@@ -76,7 +77,7 @@ class Tools:
         """Bring a stack up on this host set as it asks; yields what checks the latter too."""
         images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
         with (
-            host_set(stack, images, self.warden.directory) as checks,
+            host_set(stack, images, self.warden.directory, self.host) as checks,
             self.rigs.up(stack, ground, restart=restart) as bench,
         ):
             yield bench, checks
