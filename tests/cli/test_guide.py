@@ -95,7 +95,8 @@ class PlannedError(EstimatedError):
 NOT_EVERYWHERE = (
     "cannot reach libvirt", "failed to connect to the hypervisor", "`rbd` is not installed", "no IOMMU in use",
     "is no NVMe drive of this host's PCI bus", "there is no domain",
-    "no server answers there",
+    "no server answers there", "host.scheduler would change for the VM", "host.scheduler cannot be set",
+    "another virtune changes settings of this host", "host.* settings need root",
 )  # fmt: skip
 """What a host may lack, so that a command that needs it is refused there, though not as wrong."""
 
