@@ -539,15 +539,15 @@ def _still_ours(noted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
     """
     now = {path: setting_at(path) for path in noted}
     theirs = {path for path, (_, left) in noted.items() if left not in (None, now[path])}
-    found = {path: before for path, (before, _) in noted.items() if not theirs & {path, *_led_by(path)}}
+    found = {path: before for path, (before, _) in noted.items() if not theirs & {path, *led_by(path)}}
     for path in theirs:
-        if f"{_disk_of(path)}/queue/scheduler" in found and _led_by(path) and now[path] is not None:
+        if f"{_disk_of(path)}/queue/scheduler" in found and led_by(path) and now[path] is not None:
             found[path] = str(now[path])
     return found
 
 
-def _led_by(path: str) -> set[str]:
-    """Return the files of which the kernel changes this one by itself."""
+def led_by(path: str) -> set[str]:
+    """Return the files with which the kernel changes this one by itself."""
     place, queue = Path(path), f"{_disk_of(path)}/queue"
     for one, other in (("_ratio", "_bytes"), ("_bytes", "_ratio")):
         if place.name.endswith(one):
@@ -584,10 +584,14 @@ def setting_at(path: str) -> str | None:
     nothing.
     """
     with contextlib.suppress(OSError, UnicodeError):
-        text = Path(path).read_text().strip()
-        chosen = _CHOSEN.search(text)
-        return chosen[1] if chosen else text
+        return at_work(Path(path).read_text().strip())
     return None
+
+
+def at_work(shown: str) -> str:
+    """Return the value at work of those that a kernel shows, `none [bfq]`; the whole where there is but one."""
+    chosen = _CHOSEN.search(shown)
+    return chosen[1] if chosen else shown
 
 
 def noted_drives(directory: Path) -> list[str]:

@@ -3,13 +3,12 @@
 
 import os
 import shutil
-import signal
-import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.conftest import User
+from tests.killed import dies
 from tests.libvirt.dying import DyingJournal
 
 from virtune.apply.journal import Journal
@@ -238,12 +237,6 @@ def test_killed_at_any_instant_undo_returns_every_byte(node: Node, tmp_path: Pat
 
 def killed(journal: Journal, conf: Path, turns: tuple[SettingChange, ...]) -> bool:
     """Make the change in a process of its own that dies; whether it did."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        text = conf.read_bytes()
-        after = PROXMOX.alter(text, *turns)
-        ProxmoxVm(conf).apply(turns, text, after, journal=journal, when=datetime.now(UTC))
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    text = conf.read_bytes()
+    after = PROXMOX.alter(text, *turns)
+    return dies(lambda: ProxmoxVm(conf).apply(turns, text, after, journal=journal, when=datetime.now(UTC)))

@@ -10,18 +10,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CALM, User, eventually
+from tests.killed import dies
 
 from virtune import warden
 from virtune.bench.host_settings import FoundHost, files_of, host_set, settable
-from virtune.model.errors import PreconditionError, RefusedTargetError, RigError, VirtuneError
+from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event
 from virtune.model.stack import Host, Stack
 from virtune.shell import Warden
@@ -366,24 +365,14 @@ def dies_at(instant: int, disk: LoopDisk, *, guarded: bool = True) -> bool:
     """Change all in a process that SIGKILL ends at its N-th write, and its guard too unless `guarded`; whether it
     died, and did not get to the end.
     """
-    with warnings.catch_warnings():  # newer Pythons warn of threads: this child uses none that it did not make
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            with Warden(f"h{os.getpid()}") as run:
-                sys.addaudithook(_killer(instant, run.run_id, guarded=guarded))
-                with host_set(Stack(rig="metal", host=ALL), [disk.image], run.directory) as checks:
-                    assert all(check.agrees for check in checks())
-            code = 0
-        except (VirtuneError, AssertionError):
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
+
+    def change() -> None:
+        with Warden(f"h{os.getpid()}") as run:
+            sys.addaudithook(_killer(instant, run.run_id, guarded=guarded))
+            with host_set(Stack(rig="metal", host=ALL), [disk.image], run.directory) as checks:
+                assert all(check.agrees for check in checks())
+
+    return dies(change)
 
 
 def _killer(left: int, run_id: str, *, guarded: bool) -> Callable[[str, tuple[Any, ...]], None]:

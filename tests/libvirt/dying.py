@@ -3,19 +3,18 @@
 
 import os
 import signal
-import traceback
-import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from tests.killed import dies
 
 from virtune.apply.journal import Entry, Journal, Step
 from virtune.apply.libvirt import LibvirtDomain
 from virtune.flows.domains.advise import Wish, advise, read_turn
 from virtune.flows.domains.apply import NO_MEANS, Means, apply
 from virtune.flows.domains.domains import surroundings
-from virtune.model.errors import VirtuneError
 from virtune.virsh import Virsh
 
 
@@ -47,21 +46,7 @@ def killed_at(
     instant: int, uri: str, name: str, turns: Sequence[str], *, journal: Path, means: Means = NO_MEANS
 ) -> bool:
     """Apply turns in a process of its own that dies at an instant; whether it died, and did not get to the end."""
-    with warnings.catch_warnings():  # newer Pythons warn of threads: this child uses none that it did not make
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            _apply(DyingJournal(journal, instant), uri, name, turns, means)
-            code = 0
-        except VirtuneError:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
+    return dies(lambda: _apply(DyingJournal(journal, instant), uri, name, turns, means))
 
 
 def _apply(journal: Journal, uri: str, name: str, turns: Sequence[str], means: Means) -> None:

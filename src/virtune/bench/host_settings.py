@@ -29,12 +29,6 @@ from virtune.probe import tree
 from virtune.probe.devices import backing_of
 from virtune.probe.process import PROC, Process
 
-_CLEARED: Mapping[str, str] = {
-    "dirty_ratio": "dirty_bytes", "dirty_bytes": "dirty_ratio",
-    "dirty_background_ratio": "dirty_background_bytes", "dirty_background_bytes": "dirty_background_ratio",
-}  # fmt: skip
-"""What the kernel clears for a limit, by its name."""
-
 _LOCK = Path("/run/virtune-host-settings.lock")
 """Held by the run that changes settings of this host. As locks in /run do, it stays, empty, until a restart."""
 
@@ -185,7 +179,8 @@ def host_set(
     Raises RigError where the kernel does not take a value; PreconditionError where it does not take a former one
     back, with which nothing more may be measured, and where there is no such setting.
     """
-    _put_back(directory)
+    warden.put_back(directory)
+    _require_back(directory)
     files = files_of(stack, images)
     others = {} if found is None or not stack.kind.measures else found.files(images, beside=stack.host.asked)
 
@@ -209,7 +204,7 @@ def host_set(
             _limit_wake_up(int(wake_up), ends)
         _note(directory, {path: (before, warden.setting_at(path)) for path, (before, _) in noted.items()})
         yield checks
-    _put_back(directory)
+    _require_back(directory)
 
 
 def _note(directory: Path, files: Mapping[str, tuple[str, str | None]]) -> None:
@@ -219,8 +214,7 @@ def _note(directory: Path, files: Mapping[str, tuple[str, str | None]]) -> None:
         raise RigError(f"cannot note in {directory} what the host's settings are: {words_of(error)}") from None
 
 
-def _put_back(directory: Path) -> None:
-    warden.put_back(directory)
+def _require_back(directory: Path) -> None:
     for path, (before, _) in warden.noted_settings(directory).items():
         if (now := warden.setting_at(path)) not in (None, before):
             raise PreconditionError(
@@ -231,12 +225,9 @@ def _put_back(directory: Path) -> None:
 
 def _beside(path: str) -> Iterator[str]:
     """Yield what the kernel changes beside a file, in the order in which it is put back."""
-    place = Path(path)
-    if place.name in _CLEARED:
-        yield str(place.with_name(_CLEARED[place.name]))
-    if place.name in ("scheduler", "nr_requests"):
-        yield from (str(place.with_name(name)) for name in warden.OF_SCHEDULER if name != place.name)
-        yield from (str(one) for one in sorted(place.parent.glob("iosched/*")))
+    home = Path(path).parent
+    near = (*(home / name for name in warden.OF_SCHEDULER), *sorted(home.glob("iosched/*")), *home.glob("dirty_*"))
+    yield from (str(one) for one in near if path in warden.led_by(str(one)))
 
 
 def _write(path: str, value: str) -> None:

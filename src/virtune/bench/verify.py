@@ -42,8 +42,8 @@ from virtune.model.stack import (
 )
 from virtune.model.text import setting_text
 from virtune.probe.cpu import parse_list
-from virtune.probe.devices import at_work
 from virtune.probe.process import IO_URING, NATIVE, Process, Ring, Rings, Thread
+from virtune.warden import at_work
 
 WORKERS_SHARE = 0.10
 """From this share of the I/O threads' CPU time on, worker threads are taken to do the I/O. Measured with QEMU 7.2,

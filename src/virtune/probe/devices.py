@@ -30,7 +30,6 @@ _NO_DEVICE = {
     "overlay": "the files lie in the overlay's upper layer, which cannot be seen from here",
 }
 _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|glusterfs|fuse(\..+)?|afs|lustre|gfs2|gpfs")
-_SELECTED = re.compile(r"\[([^\]]+)\]")
 
 
 def backing_of(path: str | Path, root: Path = tree.ROOT) -> Backing:
@@ -274,13 +273,7 @@ def _schedulers(path: str, root: Path) -> tuple[str | Unknown, tuple[str, ...] |
     found = tree.text(path, root)
     if isinstance(found, Unknown):
         return found, found
-    return at_work(found), tuple(found.replace("[", " ").replace("]", " ").split())
-
-
-def at_work(shown: str) -> str:
-    """Return the value at work of those that a kernel shows, `none [bfq]`; the whole where there is but one."""
-    chosen = _SELECTED.search(shown)
-    return chosen[1] if chosen else shown
+    return warden.at_work(found), tuple(found.replace("[", " ").replace("]", " ").split())
 
 
 def _first(paths: Iterable[str], root: Path, otherwise: str) -> str | Unknown:

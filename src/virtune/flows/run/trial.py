@@ -44,10 +44,11 @@ from virtune.model.text import format_bytes, format_count, format_ns, format_sec
 from virtune.model.workload import Workload
 from virtune.plan import trials as planned
 from virtune.plan.guests import guest_seed, share_of
-from virtune.probe.devices import at_work, backing_of, loop_file
+from virtune.probe.devices import backing_of, loop_file
 from virtune.probe.host import busy_facts
 from virtune.shell import Warden
 from virtune.store.store import Store
+from virtune.warden import at_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
