@@ -220,7 +220,7 @@ def test_what_cannot_be_kept_here_is_gathered_later(fleet: Machines, tmp_path: P
     blocked.mkdir(parents=True)
     (one,) = document([*asked, "--patience", "1s", "--json", *STUDY], capfd, status=1)["tasks"]
     assert one["state"] == "failed"
-    assert "finished there, and not gathered: cannot write to the store" in one["because"]
+    assert "finished there, and not gathered: cannot use the store" in one["because"]
     blocked.rmdir()
     place = ["--into", str(tmp_path / "all"), "--json"]
     (one,) = document(["fleet", "run", "--again", "last", *place], capfd)["tasks"]

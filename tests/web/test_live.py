@@ -2,7 +2,6 @@
 """The page of a run that goes on in another process: what it shows, how it follows, and what a killed run leaves."""
 
 import contextlib
-import http.client
 import math
 import os
 import re
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.web.pages import HOSTILE, Page, served
 from tests.web.paused_run import run_until, simulated
+from tests.web.streams import following
 
 from virtune.cli.common.progress import PAIRS_MAX, POINTS_MAX, with_point
 from virtune.model.errors import PreconditionError
@@ -24,32 +24,6 @@ from virtune.model.verdict import Interval
 from virtune.store.progress import ProgressFile, RunProgress, run_of, runs_of
 
 ROOT = Path(__file__).parents[2]
-
-
-class Stream:
-    """An open stream of a run's page."""
-
-    def __init__(self, page: Page, study: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
-        self._connection.request("GET", f"/live/{study}/events?token={page.token}")
-        self.answer = self._connection.getresponse()
-
-    def event(self) -> tuple[str, str]:
-        """Return the next event's name and its data."""
-        name, data = "", list[str]()
-        for line in iter(lambda: self.answer.readline().decode().rstrip("\n"), ""):
-            field, _, value = line.partition(": ")
-            name, data = (value, data) if field == "event" else (name, [*data, value])
-        return name, "\n".join(data)
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-@contextlib.contextmanager
-def following(page: Page, study: str) -> Iterator[Stream]:
-    with contextlib.closing(Stream(page, study)) as stream:
-        yield stream
 
 
 @contextlib.contextmanager

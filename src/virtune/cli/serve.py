@@ -32,9 +32,10 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
 def serve(port: int, token_file: Path | None, store: StorePlace) -> None:
     """Show the stored studies in a browser, at the address that is printed, until Ctrl-C.
 
-    Studies with filters, each one's report, two side by side, runs while they run, the host over time, and /metrics
-    for Prometheus. The page changes nothing, answers this machine only and fetches nothing from elsewhere; only the
-    page of a run has a script, to follow it. From another machine: `ssh -L 8787:127.0.0.1:8787 HOST`.
+    Studies with filters, each one's report, two side by side, runs while they run (a fleet's too, host by host), the
+    host over time, and /metrics for Prometheus. The page changes nothing, answers this machine only and fetches
+    nothing from elsewhere; only the page of a run has a script, to follow it. From another machine:
+    `ssh -L 8787:127.0.0.1:8787 HOST`.
 
     The address has a token, so that other users of this machine read nothing; the browser keeps it in a cookie.
     Prometheus sends it as `Authorization: Bearer TOKEN` (`credentials_file: FILE` with --token-file FILE).

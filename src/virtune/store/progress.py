@@ -70,6 +70,9 @@ class RunProgress:
     `step` is what is made ready, with its share done, `now` the trial that runs, `search` the state of a search.
     `compared` counts the pairs, of which `pairs` holds the first ones. It said something last at `beat`, in seconds
     since 1970, and says something every `quiet_seconds` at least while it goes on (0: unknown).
+
+    A fleet's run has `rows`: the heads, and a row for each study on a host; it counts studies instead of trials, and
+    `share` is what is done of all.
     """
 
     virtune_run: int = 1
@@ -87,6 +90,7 @@ class RunProgress:
     pairs: tuple[PairProgress, ...] = ()
     conditions: tuple[str, ...] = ()
     search: str = ""
+    rows: tuple[tuple[str, ...], ...] = ()
     beat: float = 0.0
     quiet_seconds: float = 0.0
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from virtune.flows.fleet.run import RUNS, kept_runs
 from virtune.flows.reports.metrics import Derived, exposition
 from virtune.flows.reports.render import study_document
 from virtune.flows.reports.report import finding_of, record_html, svgs
@@ -25,12 +26,21 @@ from virtune.model.errors import PreconditionError, StorePlace, VirtuneError
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
+from virtune.report.pages.fleet import runs_rows
 from virtune.report.pages.study import arms_text, workloads_text
 from virtune.store.progress import run_of, runs_of
 from virtune.store.queries import ORDERS
 from virtune.store.store import Store
 from virtune.web.guard import Guard
-from virtune.web.pages import RunShown, host_shown, pair_of, shown_running, shown_stored, stream
+from virtune.web.pages import (
+    RunShown,
+    host_shown,
+    pair_of,
+    shown_kept,
+    shown_running,
+    shown_stored,
+    stream,
+)
 
 PAGE_ROWS = 25
 SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
@@ -59,7 +69,7 @@ class LocalPage:
 
     def studies(self, request: Request) -> Response:
         query, found = self._found(request)
-        running = {one.study: one.title for one in runs_of(self.path)}
+        running = {one.study: one.title for place in (self.path, RUNS.place) for one in runs_of(place)}
         with self._store() as store:
             findings = self._findings_of(store, found.rows)
         rows = [_row(one, running) | {"finding": told} for one, told in zip(found.rows, findings, strict=True)]
@@ -137,6 +147,11 @@ class LocalPage:
 
         return StreamingResponse(stream(show, ending=self._ending), media_type="text/event-stream")
 
+    def fleets(self, _: Request) -> Response:
+        found, damaged = kept_runs()
+        heads, *rows = runs_rows(found[::-1])
+        return self._html("fleets.html", heads=heads, rows=rows, damaged=damaged)
+
     def script(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in SCRIPTS:
@@ -144,8 +159,10 @@ class LocalPage:
         return Response((_STATIC / name).read_bytes(), media_type="text/javascript; charset=utf-8")
 
     def _run(self, study: str) -> RunShown:
-        if (run := run_of(self.path, study)) is not None:
+        if (run := run_of(self.path, study) or run_of(RUNS.place, study)) is not None:
             return shown_running(run, now=time.time())
+        if study in RUNS.names():
+            return shown_kept(RUNS.find(study))
         with self._store() as store:
             found = shown_stored(store, study)
         if found is None:
@@ -208,6 +225,7 @@ def application(store: StorePlace, *, token: str, ending: Callable[[], bool] = l
         "/live/{study}/events": page.events,
         "/static/{name}": page.script,
         "/host": page.host,
+        "/fleets": page.fleets,
         "/metrics": page.metrics,
         "/api/studies.json": page.studies_json,
         "/api/study/{study:path}.json": page.study_json,

@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from virtune.flows.fleet.run import OpenTasks
 from virtune.flows.run.check import fitness, newest_checks
 from virtune.model.evidence import Listed
+from virtune.model.fleet import FleetRun, TaskProgress, TaskState
 from virtune.model.result import Result
 from virtune.model.text import format_count, format_seconds, format_share
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import HostCheck, host_over_time
 from virtune.report.pages.check import sentence
 from virtune.report.pages.evidence import drift_text
+from virtune.report.pages.fleet import run_rows, run_title, states_text, to_see_first
 from virtune.report.pages.result import MARKS, changed_value, verdict_sentences
 from virtune.report.pages.study import host_line
 from virtune.report.render.terminal import Table
@@ -39,7 +42,7 @@ _REACH_LEAST = math.log(1.02)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunShown:
     """The page of a run. `over`: nothing will change any more; `bar` is the share done, None where it is unknown;
-    `pairs` has each pair with what is drawn of it.
+    `pairs` has each pair with what is drawn of it, `rows` the hosts of a fleet below their heads.
     """
 
     study: str
@@ -55,6 +58,7 @@ class RunShown:
     pairs: tuple[dict[str, Any], ...] = ()
     more: int = 0
     conditions: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
 
 
 def shown_running(run: RunProgress, *, now: float) -> RunShown:
@@ -63,6 +67,8 @@ def shown_running(run: RunProgress, *, now: float) -> RunShown:
         facts.append(("preparing", run.step + ("" if run.share is None else f" ({format_share(run.share)})")))
     at_most = run.most != "about "
     done = count_text(run.done, "trial") + ("" if at_most else f" of {run.total}")
+    if run.rows:
+        done = f"{run.done} of {run.total} {'study' if run.total == 1 else 'studies'}"
     facts.append(("done", done))
     if run.until is not None:
         facts.append(("left", f"{run.most}{format_seconds(max(0.0, run.until - now))}"))
@@ -73,6 +79,7 @@ def shown_running(run: RunProgress, *, now: float) -> RunShown:
     bar = None if at_most or not run.total else min(1.0, run.done / run.total)
     if bar is None and run.compared:
         bar = run.decided / run.compared
+    bar = run.share if run.rows else bar
     rounds = max((point.round for pair in run.pairs for point in pair.rounds), default=0)
     return RunShown(
         study=run.study,
@@ -80,14 +87,34 @@ def shown_running(run: RunProgress, *, now: float) -> RunShown:
         state="running",
         hint="",
         over=False,
-        report=run.done > 0,
+        report=run.done > 0 and not run.rows,
         bar=bar,
-        bar_label=done if not at_most else f"{run.decided} of {count_text(run.compared, 'pair')} decided",
+        bar_label=done if run.rows or not at_most else f"{run.decided} of {count_text(run.compared, 'pair')} decided",
         facts=tuple(facts),
         caption=f"after {'block' if run.search else 'round'} {rounds}",
         pairs=tuple(_pair(one) for one in run.pairs),
         more=max(0, run.compared - len(run.pairs)),
         conditions=run.conditions,
+        rows=run.rows,
+    )
+
+
+def shown_kept(run: FleetRun) -> RunShown:
+    """Return the page of a fleet's run that no process here carries now."""
+    noted = OpenTasks(run)
+    found = {task.name: TaskProgress(state=noted.state_of(task)) for task in run.tasks}
+    hint = f"`virtune fleet status {run.name}` asks its hosts, `virtune fleet run --again {run.name}` goes on"
+    if all(one.state is TaskState.FINISHED for one in found.values()):
+        hint = "`virtune fleet report` says what its studies say together"
+    return RunShown(
+        study=run.name,
+        title=run_title(run),
+        state="not running here",
+        hint=hint,
+        over=True,
+        report=False,
+        facts=(("seen last", states_text(run, found)),),
+        rows=tuple(run_rows(to_see_first(run.tasks, found), found)),
     )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from virtune.flows.fleet.run import Carrying
     from virtune.model.errors import StorePlace
     from virtune.model.fleet import FleetRun, FleetTask, FleetTuning, GatheredHost, TaskProgress
+    from virtune.store.progress import RunProgress
 
 
 def folder_option(name: str, words: str) -> Callable[[Command], Command]:
@@ -172,13 +174,13 @@ def run(words: tuple[str, ...], *, again: str | None, as_json: bool, **asked: An
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
     run_ = _planned(words, asked) if again is None else _found(again)
-    carrying = carrying_of(run_, asked)
+    carrying, shown = carrying_of(run_, asked), ShownRun(run_, quiet=asked["quiet"] or as_json)
     try:
-        run_ = (met := meet(run_, carrying.access)).run
-        click.echo(planned_line(run_, left_seconds(run_, met.refused_tasks), sharing(run_)), err=True)
-        shown = ShownRun(run_, quiet=asked["quiet"] or as_json)
-        with shown.table():
-            found = run_fleet(met, carrying, say=shown.say)
+        with kept(shown):
+            shown.run = run_ = (met := meet(run_, carrying.access)).run
+            click.echo(planned_line(run_, left_seconds(run_, met.refused_tasks), sharing(run_)), err=True)
+            with shown.table():
+                found = run_fleet(met, carrying, say=shown.say)
     except KeyboardInterrupt:
         raise interrupted(run_, "run") from None
     drift = drift_of(run_, found, carrying.place)
@@ -290,6 +292,41 @@ def _states(
     yield from watched(run_, access, seconds=watch)
 
 
+@contextlib.contextmanager
+def kept(shown: "ShownRun") -> Iterator[None]:
+    """Keep how far a run is in a file while this process carries it: `virtune serve` shows that, and asks no host.
+
+    Raises PreconditionError where another process carries it.
+    """
+    from virtune.flows.fleet.run import RUNS
+    from virtune.model.errors import PreconditionError
+    from virtune.store.progress import ProgressFile
+
+    name, over = shown.run.name, threading.Event()
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(ProgressFile(RUNS.place, name))
+        except PreconditionError:
+            hint = f"`virtune fleet status {name} --watch 10s` shows how far it is"
+            raise PreconditionError(f"another process carries the run {name} now", hint=hint) from None
+
+        def keep() -> None:
+            file.write(shown.progress())
+            while not over.wait(_KEPT_SECONDS):
+                file.write(shown.progress())
+
+        thread = threading.Thread(target=keep)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+_KEPT_SECONDS = 1.0
+
+
 class ShownRun:
     """A run as it is shown while it runs: a table on a terminal, elsewhere a line for each change of state."""
 
@@ -310,6 +347,30 @@ class ShownRun:
             if not (self._quiet or self.live) and (before is None or before.state is not progress.state):
                 said = printable(progress.said or progress.verdict, most=SAID_MAX)
                 click.echo(f"{task.host.name}: {progress.state}{f': {said}' if said else ''}", err=True)
+
+    def progress(self) -> "RunProgress":
+        """Return how far the run is, for its page."""
+        from virtune.flows.fleet.run import left_seconds
+        from virtune.model.fleet import WAITING, TaskState
+        from virtune.report.pages.fleet import AT_MOST, hint_lines, run_rows, run_title, states_text, to_see_first
+        from virtune.store.progress import RunProgress
+
+        run_, found = self.run, dict(self.found)
+        each, left = [found.get(task.name, WAITING) for task in run_.tasks], left_seconds(run_, found)
+        shown, over = to_see_first(run_.tasks, found), (TaskState.FINISHED, TaskState.FAILED)
+        parts = [1.0 if one.state in over else one.done / one.total if one.total else 0.0 for one in each]
+        return RunProgress(
+            study=run_.name,
+            title=run_title(run_),
+            most=AT_MOST,
+            done=sum(one.state in over for one in each),
+            total=len(each),
+            now=states_text(run_, found),
+            share=None if run_.search else fmean(parts),  # more turns come
+            until=None if left is None else time.time() + left,
+            rows=tuple(run_rows(shown, found)),
+            conditions=tuple(hint_lines(shown, found)),
+        )
 
     def begins(self, run_: "FleetRun", known: "FleetTuning | None") -> None:
         """Show a turn of a search, which begins, and what was found before it; a terminal shows its table alone."""

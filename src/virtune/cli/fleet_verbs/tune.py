@@ -9,7 +9,7 @@ import click
 
 from virtune.cli.common.options import json_option
 from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, inventory_options, tell
-from virtune.cli.fleet_verbs.run import ShownRun, begin_options, carrying_of, interrupted
+from virtune.cli.fleet_verbs.run import ShownRun, begin_options, carrying_of, interrupted, kept
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def tune(words: tuple[str, ...], *, again: str | None, as_json: bool, **asked: A
     run, carrying = planned.run, carrying_of(planned.run, asked)
     shown = ShownRun(run, quiet=asked["quiet"] or as_json)
     try:
-        with shown.table():
+        with kept(shown), shown.table():
             known, ended = search_fleet(run, carrying, say=shown.say, begins=shown.begins)
     except KeyboardInterrupt:
         raise interrupted(shown.run, "tune") from None

@@ -3,7 +3,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -264,28 +264,55 @@ def run_lines(
     """
     shown = list(run.tasks)
     if most is not None and len(shown) > most - _OTHER_LINES:
-        shown.sort(key=lambda one: _TO_SEE.index(found.get(one.name, fleet.WAITING).state))
-        shown = shown[: max(1, most - _OTHER_LINES - 1)]
+        shown = to_see_first(shown, found)[: max(1, most - _OTHER_LINES - 1)]
+    yield from columns(run_rows(shown, found))
+    if len(shown) < len(run.tasks):
+        yield f"and {len(run.tasks) - len(shown)} more"
+    yield states_text(run, found)
+    yield from hint_lines(shown, found)
+    if left:
+        yield f"{AT_MOST}{format_seconds(left)} left"
+
+
+AT_MOST = "at most about "
+"""What stands before the time left: a verdict may come sooner."""
+
+
+def run_title(run: fleet.FleetRun) -> str:
+    """Say what a run runs on its hosts."""
+    return printable(f"fleet {' '.join(run.words)}", most=SAID_MAX)
+
+
+def to_see_first(tasks: Iterable[fleet.FleetTask], found: Mapping[str, fleet.TaskProgress]) -> list[fleet.FleetTask]:
+    """Return tasks in another order: first those of which there is something to see."""
+    return sorted(tasks, key=lambda one: _TO_SEE.index(found.get(one.name, fleet.WAITING).state))
+
+
+def run_rows(tasks: Sequence[fleet.FleetTask], found: Mapping[str, fleet.TaskProgress]) -> list[tuple[str, ...]]:
+    """Return a row for each task, below the heads."""
     rows: list[tuple[str, ...]] = [("host", "state", "trials", "left", "study", "verdict so far")]
-    for task in shown:
+    for task in tasks:
         one = found.get(task.name, fleet.WAITING)
         trials = f"{one.done}/{one.total or '?'}" if one.done or one.total else "-"
         remains = "-" if one.left_seconds is None else format_seconds(one.left_seconds)
         study, said = (printable(text or "-", most=SAID_MAX) for text in (one.study, one.said or one.verdict))
         rows.append((task.host.name, one.state, trials, remains, study, said))
-    yield from columns(rows)
-    if len(shown) < len(run.tasks):
-        yield f"and {len(run.tasks) - len(shown)} more"
+    return rows
+
+
+def states_text(run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress]) -> str:
+    """Say how many tasks are in which state."""
     states = [found.get(task.name, fleet.WAITING).state for task in run.tasks]
-    counts = [(state, states.count(state)) for state in fleet.TaskState if state in states]
-    yield ", ".join(f"{number} {state}" for state, number in counts)
+    return ", ".join(f"{states.count(state)} {state}" for state in fleet.TaskState if state in states)
+
+
+def hint_lines(tasks: Sequence[fleet.FleetTask], found: Mapping[str, fleet.TaskProgress]) -> Iterator[str]:
+    """Yield the next thing to do where hosts gave one."""
     hints: dict[str, dict[str, None]] = {}
-    for task in shown:
+    for task in tasks:
         if hint := found.get(task.name, fleet.WAITING).hint:
             hints.setdefault(hint, {})[task.host.name] = None
     yield from (printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items())
-    if left:
-        yield f"at most about {format_seconds(left)} left"
 
 
 def planned_line(run: fleet.FleetRun, left: float | None, sharing: Mapping[str, Sequence[str]]) -> str:
@@ -321,12 +348,17 @@ def ended_lines(
 
 def runs_lines(found: Sequence[fleet.KeptRun], damaged: Sequence[str]) -> Iterator[str]:
     """Yield the table of the runs that are kept here."""
+    yield from columns(runs_rows(found)) if found else ("no run is kept here: `virtune fleet run` makes one",)
+    yield from (printable(f"the plan of the run {name} is damaged") for name in damaged)
+
+
+def runs_rows(found: Sequence[fleet.KeptRun]) -> list[tuple[str, ...]]:
+    """Return a row for each run, below the heads."""
     rows: list[tuple[str, ...]] = [("run", "begun (UTC)", "hosts", "finished", "failed", "open", "what")]
     for one in found:
         words, begun = printable(" ".join(one.run.words), most=SAID_MAX), one.run.created[:16].replace("T", " ")
         rows.append((one.run.name, begun, *map(str, (one.hosts, one.finished, one.failed, one.open)), words))
-    yield from columns(rows) if found else ("no run is kept here: `virtune fleet run` makes one",)
-    yield from (printable(f"the plan of the run {name} is damaged") for name in damaged)
+    return rows
 
 
 FACTS_SHOWN = 8
