@@ -131,7 +131,9 @@ class AtOnce:
             added = 0
             for one, words in started.items():
                 out, err = one.communicate(120)
-                assert one.returncode == 0 or (one in victims and one.returncode == -9), (words, out, err)
+                killed = one in victims and one.returncode == -9
+                too_early = words == ("derive",) and "there is no store" in err
+                assert one.returncode == 0 or killed or too_early, (words, out, err)
                 if words[0] == "import" and one.returncode == 0:
                     added += 0 if "nothing new" in out else int(out.split()[1])
             assert sum(one.result(120) for one in gathered) == ATTEMPTS * len(set(HOSTS))
