@@ -61,10 +61,10 @@ def test_a_run_notes_when_it_said_something_last_and_how_long_it_may_be_silent(t
             recorded(event)
             run = run_of(store, study.id)
             assert run is not None
-            assert not run.hangs
+            assert not run.hangs(time.time())
             assert 3 * (study.seconds + study.ramp_seconds) < run.quiet_seconds < 3600
             beats.append(run.beat)
-            assert replace(run, beat=time.time() - run.quiet_seconds - 1).hangs
+            assert replace(run, beat=time.time() - run.quiet_seconds - 1).hangs(time.time())
     assert sorted(set(beats)) == beats
     assert beats[-1] <= time.time()
 

@@ -13,10 +13,18 @@ from threading import Thread
 import pytest
 from tests.conftest import eventually
 
-from virtune.flows.fleet.here import begin, follow, own_store, place_of, progress_of
+from virtune.fleet.ssh import HostError
+from virtune.flows.fleet.here import begin, ended, follow, look_command, looked, own_store, place_of, progress_of
 from virtune.model.errors import PreconditionError
-from virtune.model.fleet import TaskState
+from virtune.model.fleet import TaskProgress, TaskState
 from virtune.store.progress import ProgressFile, RunProgress
+
+
+def looked_at(task: str) -> TaskProgress:
+    """How far a task is, by its files as another host reads them."""
+    done = subprocess.run(look_command([task]), capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return looked(done.stdout)[task]
 
 
 def test_a_task_that_is_begun_again_forgets_the_process_that_carried_it(
@@ -40,15 +48,15 @@ def test_a_task_that_is_about_to_begin_waits_and_was_not_killed(
     place = place_of("run-0")
     place.path.mkdir(parents=True)
     place.words.write_text('["check"]')
-    assert progress_of("run-0").state is TaskState.WAITING
+    assert progress_of("run-0").state is looked_at("run-0").state is TaskState.WAITING
     place.carrier.write_text("1234")
-    assert progress_of("run-0").state is TaskState.KILLED
+    assert progress_of("run-0").state is looked_at("run-0").state is TaskState.KILLED
 
 
 @pytest.mark.parametrize(
     ("study", "run", "silent", "said"),
     [
-        ("s1", {"quiet_seconds": 100.0, "now": "trial 3 of 9"}, 150.0, r"nothing for 2 min 3\d s in: trial 3 of 9"),
+        ("s1", {"quiet_seconds": 100.0, "now": "trial 3 of 9"}, 152.0, r"nothing for 2 min 3\d s in: trial 3 of 9"),
         ("s1", {"quiet_seconds": 100.0, "step": "fill", "now": "x"}, 7201.0, r"nothing for 2 h.* in: fill"),
         ("s1", {"quiet_seconds": 100.0, "now": "trial 3 of 9"}, 98.0, ""),
         ("s1", {"now": "of a run that has not said how long it may be silent"}, 1e6, ""),
@@ -73,10 +81,58 @@ def test_a_task_in_which_nothing_happens_is_stuck(
         if run is not None:
             file = running.enter_context(ProgressFile(own_store(), study))
             file.write(RunProgress(study=study, title="t", beat=time.time() - silent, **run))  # type: ignore[arg-type]
-        found = progress_of("run-0")
-    assert found.state is (TaskState.STUCK if said else TaskState.RUNNING)
-    assert re.fullmatch(said, found.said)
-    assert bool(found.hint) == bool(said)
+        every = progress_of("run-0"), looked_at("run-0")
+    for found in every:
+        assert found.state is (TaskState.STUCK if said else TaskState.RUNNING)
+        assert re.fullmatch(said, found.said)
+        assert bool(found.hint) == bool(said)
+    assert looked_at("run-0") == progress_of("run-0")
+    assert progress_of("run-0").state is TaskState.KILLED
+
+
+def test_a_look_from_outside_finds_what_the_host_itself_would_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "none"))
+    done = subprocess.run(look_command(["run-0"]), capture_output=True, text=True, check=True)
+    assert (looked(done.stdout), done.stdout) == ({}, ""), "where nothing was begun there is no directory"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    place = place_of("run-0")
+    place.path.mkdir(parents=True)
+    for path, text in ((place.words, '["check"]'), (place.study, "s1"), (place.carrier, "1  ")):
+        path.write_text(text)
+    left = RunProgress(
+        study="s1", title="t", until=time.time() + 3600, done=3, total=9, search="3 of 4 'are' \\n out"
+    )
+    with place.lock.open("w") as lock, ProgressFile(own_store(), "s1") as file:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        file.write(left)
+        found, said = looked_at("run-0"), progress_of("run-0")
+        assert (found.state, found.done, found.total, found.verdict) == (TaskState.RUNNING, 3, 9, left.search)
+        assert (said.state, said.done, said.total, said.verdict) == (TaskState.RUNNING, 3, 9, left.search)
+        assert 3500 < (found.left_seconds or 0) <= 3601
+        for what, text in (("a torn line", '{"virtune_run":1,"study":"s'), ("another file", "[]")):
+            own_store().with_name("virtune.sqlite-run-s1").write_text(text)
+            assert looked_at("run-0") == progress_of("run-0"), what
+    ended("run-0", code=0, said="all 'is' said", hint="", run=left)
+    assert looked_at("run-0") == progress_of("run-0")
+    assert looked_at("run-0").state is TaskState.FINISHED
+    ended("run-0", code=130, said="", hint="", run=left)
+    assert looked_at("run-0").state is progress_of("run-0").state is TaskState.KILLED
+    assert sorted(one.name for one in place.path.iterdir()) == ["end", "lock", "pid", "study", "words.json"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "date").write_text("#!/bin/sh\necho 1")
+    (tmp_path / "date").chmod(0o755)
+    done = subprocess.run(["/bin/sh", *look_command(["run-0"])[1:]], capture_output=True, text=True, check=True)
+    assert looked(done.stdout) == {}, "without flock nothing is known"
+
+
+@pytest.mark.parametrize(
+    "text", ["1\nrun-0\n", "1\nrun-0\ns\n\n1\nx\n0\n\n", "1\nr\na b\n\n1\n1\n1\n\n", "x\nt\ns\n\n1\n1\n1\n\n"]
+)
+def test_what_no_look_prints_is_not_understood(text: str) -> None:
+    with pytest.raises(HostError, match="not to be understood"):
+        looked(text)
 
 
 def test_two_that_begin_a_task_while_somebody_asks_do_not_wait_for_each_other(

@@ -281,6 +281,6 @@ def test_a_watched_task_is_followed_over_one_connection(fleet: Machines) -> None
     finally:
         program.write_text(before)
     said = [line for line in calls.read_text().splitlines() if line != "--version"]
-    assert said == [f"fleet here {name}", f"fleet here {name} --follow"]
+    assert said == [f"fleet here {name} --follow"], "a look reads files, and starts no Python"
     assert states == [TaskState.RUNNING] * (len(states) - 1) + [TaskState.FINISHED]
     assert len(states) > 5

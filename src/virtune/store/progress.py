@@ -94,10 +94,9 @@ class RunProgress:
     beat: float = 0.0
     quiet_seconds: float = 0.0
 
-    @property
-    def hangs(self) -> bool:
-        """Whether it has been silent for longer than anything it does takes."""
-        return 0 < self.quiet_seconds < time.time() - self.beat
+    def hangs(self, now: float) -> bool:
+        """Whether it has been silent for longer than anything it does takes; `now` is in seconds since 1970."""
+        return 0 < self.quiet_seconds < now - self.beat
 
 
 _RUN = TypeAdapter(RunProgress)
@@ -181,12 +180,19 @@ def progress_at(path: Path) -> RunProgress | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not _is_locked(descriptor):
             return None
         # a line that is just being written is not whole: then the one who asks again finds the next one
-        line, _, _ = os.pread(descriptor, _BYTES_MAX, 0).partition(b"\n")
-        return _RUN.validate_json(line)
-    except (OSError, ValidationError):
+        return run_in(os.pread(descriptor, _BYTES_MAX, 0).partition(b"\n")[0])
+    except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def run_in(line: str | bytes) -> RunProgress | None:
+    """Return what the line of such a file says; None for any other."""
+    try:
+        return _RUN.validate_json(line)
+    except ValidationError:
+        return None
 
 
 def _path(store: Path, study: str) -> Path:

@@ -103,8 +103,10 @@ def ask_each(
     task: Callable[[Ready], Done],
     *,
     say: Callable[[str], None] = lambda _: None,
+    same: bool = True,
 ) -> list[Asked[Done]]:
     """Do a task on every host and return what each gave, in the order of the hosts; a failure concerns its host only.
+    The `same` virtune must be there.
 
     A host that calls itself as an earlier one does is a failure: what the two give could not be told apart.
     """
@@ -114,7 +116,7 @@ def ask_each(
 
         def work(number: int, host: FleetHost) -> Asked[Done]:
             try:
-                with reached(warden, host, reach, name=f"h{number}") as ready:
+                with (reached if same else met)(warden, host, reach, name=f"h{number}") as ready:
                     return HostAnswer(host=host, calls_itself=ready.calls_itself, said=task(ready))
             except VirtuneError as error:
                 return Unreached(host=host, because=error.message, hint=error.hint)
@@ -188,15 +190,21 @@ def read_document(text: str, schema: str) -> Mapping[str, Any]:
 
 
 @contextlib.contextmanager
-def reached(warden: Warden, host: FleetHost, reach: FleetAccess, *, name: str) -> Iterator[Ready]:
-    """Connect to a host whose virtune is the one that runs here, until the end of the block; `name` is as that of
-    `connected`. Raises OtherVersionError for any other.
-    """
+def met(warden: Warden, host: FleetHost, reach: FleetAccess, *, name: str) -> Iterator[Ready]:
+    """Connect to a host until the end of the block, whichever virtune is there; no Python runs on it for that."""
     with connected(warden, host, name=name, connect_seconds=reach.connect_seconds) as connection:
         ready = Ready(connection=connection, calls_itself="", virtune=reach.virtune, access=reach)
         asked = ["sh", "-c", _NAME_AND_PATH, "sh", reach.virtune]
         itself, _, found = printable(ready.answered(asked, **_SHORT).strip(), most=4500).partition(" ")
-        ready = replace(ready, calls_itself=itself, virtune=found if found.startswith("/") else reach.virtune)
+        yield replace(ready, calls_itself=itself, virtune=found if found.startswith("/") else reach.virtune)
+
+
+@contextlib.contextmanager
+def reached(warden: Warden, host: FleetHost, reach: FleetAccess, *, name: str) -> Iterator[Ready]:
+    """Connect to a host whose virtune is the one that runs here, until the end of the block; `name` is as that of
+    `connected`. Raises OtherVersionError for any other.
+    """
+    with met(warden, host, reach, name=name) as ready:
         said = printable(ready.answered([ready.virtune, "--version"], **_SHORT).strip(), most=100)
         if (version := said.rpartition(" ")[2]) != __version__:
             hint = "install the same version there: `virtune fleet install --upgrade`"

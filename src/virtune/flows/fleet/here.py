@@ -30,7 +30,7 @@ from virtune.model.fleet import WAITING, TaskProgress, TaskState
 from virtune.model.text import format_seconds, printable
 from virtune.probe.backends import NAME_MAX
 from virtune.shell import data_directory, detach, last_line
-from virtune.store.progress import RunProgress, run_of
+from virtune.store.progress import RunProgress, run_in, run_of
 
 VERBS = ("compare", "check", "measure", "study", "sweep", "tune")
 """What a task may run: what makes a study."""
@@ -50,6 +50,9 @@ _SAID_MAX = 300
 
 LINE_MAX = 16 * 1024
 """The longest line of a task."""
+
+LOOK_MAX = 1024**2 + LINE_MAX
+"""The most that the files of a task have: a run says how far it is in up to 1 MiB."""
 
 PLAN_MAX = 64 * 1024
 """The longest one of a task that is only planned."""
@@ -149,41 +152,90 @@ def progress_of(task: str) -> TaskProgress:
     if not place.words.exists():
         return WAITING
     study = _text(place.study).strip()
-    end = _ended(place)
+    run, began = run_of(own_store(), study) if study else None, 0.0
+    with contextlib.suppress(OSError):
+        began = place.carrier.stat().st_mtime
+    carrier, held = _text(place.carrier).strip(), _is_held(place.lock)
+    return _progress(study, run, carrier, began, _ended(place), held=held, now=time.time())
+
+
+def look_command(tasks: Sequence[str]) -> list[str]:
+    """Return what prints the files of tasks on their host, without a Python: that host is being measured."""
+    return ["sh", "-c", _LOOK, "sh", *tasks]
+
+
+_LOOK = """
+cd "${XDG_DATA_HOME:-$HOME/.local/share}/virtune" 2> /dev/null || exit 0
+date +%s
+for task; do
+  place=fleet-tasks/$task study= run= carrier= began=0 held=0
+  [ -e "$place/words.json" ] || continue
+  read -r study < "$place/study"
+  file=virtune.sqlite-run-$study
+  [ ! -e "$file" ] || flock -n -s "$file" true || run=$(head -n 1 "$file")
+  [ ! -e "$place/pid" ] || began=$(stat -c %Y "$place/pid")
+  read -r carrier < "$place/pid"
+  [ ! -e "$place/lock" ] || flock -n -s "$place/lock" true || held=$?
+  printf '%s\\n' "$task" "$study" "$run" "$carrier" "$began" "$held" "$(head -c 4096 "$place/end")"
+done 2> /dev/null
+"""
+"""The end is read when it is known whether a process carries the task: it is written before that one is gone."""
+
+
+def looked(text: str) -> dict[str, TaskProgress]:
+    """Return how far tasks are by what `look_command` printed, by their names: of those of which it found files, and
+    whose locks it could look at. Raises HostError for anything else.
+    """
+    (now, *lines), found = text.split("\n") if text else ["0"], dict[str, TaskProgress]()
+    try:
+        for first in range(0, len(lines) - 1, 7):
+            task, study, run, carrier, began, held, end = lines[first : first + 7]
+            if held in ("0", "1"):
+                seen = (study, run_in(run), carrier, float(began), _end_in(end))
+                found[task] = _checked(_progress(*seen, held=held == "1", now=float(now)))
+    except ValueError:
+        raise _not_understood() from None
+    return found
+
+
+def _progress(
+    study: str,
+    run: RunProgress | None,
+    carrier: str,
+    began: float,
+    end: TaskProgress | None,
+    *,
+    held: bool,
+    now: float,
+) -> TaskProgress:
+    """Return how far a task is that was begun, by what its files say, read in this order."""
     if end is not None and not _may_go_on(end):
         return end
-    run = run_of(own_store(), study) if study else None
-    if not _is_held(place.lock):
-        # it may have ended between the two looks
-        again = _ended(place)
-        if again and not _may_go_on(again):
-            return again
+    if not held:
         # without a word of its process it is about to begin, or was killed before it did
-        began = bool(study or end or _text(place.carrier).strip())
-        return TaskProgress(state=TaskState.KILLED if began else TaskState.WAITING, study=study)
-    if silent := _silent(place, study, run):
+        gone = bool(study or end or carrier)
+        return TaskProgress(state=TaskState.KILLED if gone else TaskState.WAITING, study=study)
+    if silent := _silent(study, run, began, now):
         hint = "`virtune fleet status --stop` ends it; what it waits for is often storage that gives no answer"
         return TaskProgress(state=TaskState.STUCK, study=study, said=silent, hint=hint, **_come_to(run))
     return TaskProgress(
         state=TaskState.RUNNING,
         study=study,
-        left_seconds=None if run is None or run.until is None else max(0.0, round(run.until - time.time())),
+        left_seconds=None if run is None or run.until is None else max(0.0, round(run.until - now)),
         **_come_to(run),
     )
 
 
-def _silent(place: TaskPlace, study: str, run: RunProgress | None) -> str:
+def _silent(study: str, run: RunProgress | None, began: float, now: float) -> str:
     """Say for how long nothing has happened in a task that is held, where that is longer than anything in it takes.
 
     Of a run that cannot write how far it is that is not known.
     """
-    if run is not None and run.hangs:
+    if run is not None and run.hangs(now):
         doing = run.step or run.now or "it was to begin"
-        return f"nothing for {format_seconds(time.time() - run.beat)} in: {doing}"[:_SAID_MAX]
-    with contextlib.suppress(OSError):
-        waits = time.time() - place.carrier.stat().st_mtime
-        if not study and waits > _PLANNED_SECONDS:
-            return f"nothing for {format_seconds(waits)}: no study was begun"
+        return f"nothing for {format_seconds(now - run.beat)} in: {doing}"[:_SAID_MAX]
+    if not study and began and now - began > _PLANNED_SECONDS:
+        return f"nothing for {format_seconds(now - began)}: no study was begun"
     return ""
 
 
@@ -281,20 +333,34 @@ def read_line(text: str) -> TaskProgress:
 
 def progress_in(text: str) -> TaskProgress:
     """Read the line of another host. Raises HostError for anything else."""
-    with contextlib.suppress(ValueError):
-        found = read_line(text.strip())
-        numbers = (found.done, found.total, found.left_seconds or 0.0, abs(found.code or 0))
-        # its numbers are some, and its study's id may be a word of a command
-        named = not found.study or _NAME.fullmatch(found.study)
-        few = len(found.loads) <= _LOADS_MAX and len(found.arms) <= ARMS_MAX + 1
-        if all(0 <= one <= _NUMBER_MAX for one in numbers) and named and few:
-            return replace(found, loads=tuple(printable(one, most=NAME_MAX) for one in found.loads))
-    raise HostError("what its virtune said of the task is not to be understood")
+    try:
+        return _checked(read_line(text.strip()))
+    except ValueError:
+        raise _not_understood() from None
+
+
+def _checked(found: TaskProgress) -> TaskProgress:
+    """Return what another host says of a task. Raises ValueError for what cannot be so."""
+    numbers = (found.done, found.total, found.left_seconds or 0.0, abs(found.code or 0))
+    # its numbers are some, and its study's id may be a word of a command
+    named = not found.study or _NAME.fullmatch(found.study)
+    few = len(found.loads) <= _LOADS_MAX and len(found.arms) <= ARMS_MAX + 1
+    if not (all(0 <= one <= _NUMBER_MAX for one in numbers) and named and few):
+        raise ValueError(found.study)
+    return replace(found, loads=tuple(printable(one, most=NAME_MAX) for one in found.loads))
+
+
+def _not_understood() -> HostError:
+    return HostError("what its virtune said of the task is not to be understood")
 
 
 def _ended(place: TaskPlace) -> TaskProgress | None:
+    return _end_in(_text(place.end))
+
+
+def _end_in(text: str) -> TaskProgress | None:
     try:
-        return read_line(_text(place.end).strip())
+        return read_line(text.strip())
     except ValueError:
         return None
 

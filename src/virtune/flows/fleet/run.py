@@ -26,7 +26,17 @@ from virtune.fleet.reach import Connection
 from virtune.fleet.schedule import next_task, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, reached, threads
-from virtune.flows.fleet.here import GOES_ON, LINE_MAX, PLAN_MAX, progress_in, require_words, said_by
+from virtune.flows.fleet.here import (
+    GOES_ON,
+    LINE_MAX,
+    LOOK_MAX,
+    PLAN_MAX,
+    look_command,
+    looked,
+    progress_in,
+    require_words,
+    said_by,
+)
 from virtune.flows.fleet.results import FleetPlace, pull
 from virtune.flows.stored.show import study_id
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError, words_of
@@ -529,11 +539,15 @@ def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapp
         mine.setdefault(task.host.name, []).append(task)
 
     def asked(ready: Ready) -> list[TaskProgress]:
-        each = (("fleet", "here", task.name, *(["--stop"] if stop else [])) for task in mine[ready.name])
-        return [progress_in(ready.asked(*words, most_bytes=LINE_MAX)) for words in each]
+        tasks = [task.name for task in mine[ready.name]]
+        seen = {} if stop else looked(ready.answered(look_command(tasks), most_bytes=len(tasks) * LOOK_MAX))
+        words = ["--stop"] if stop else []
+        # of a task without files that can be read so, its virtune knows: it may be another user's
+        return [seen.get(one) or progress_in(ready.asked("fleet", "here", one, *words, most_bytes=LINE_MAX))
+                for one in tasks]  # fmt: skip
 
     found: dict[str, TaskProgress] = {}
-    for one in ask_each(_hosts_of(run), access, asked):
+    for one in ask_each(_hosts_of(run), access, asked, same=stop):
         if isinstance(one, Unreached):
             found |= {task.name: _unanswered(one, TaskState.LOST) for task in mine[one.host.name]}
         else:
