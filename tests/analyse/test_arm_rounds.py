@@ -18,6 +18,8 @@ from virtune.model.text import format_seconds
 from virtune.model.verdict import Verdict
 from virtune.plan.trials import trials
 
+pytestmark = pytest.mark.xdist_group("quantiles")  # the tables of `benchmarks.batch` are made once
+
 ROUNDS = 20
 
 

@@ -26,6 +26,8 @@ from virtune.model.reason import Reason
 from virtune.model.tuning import Contrast
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
 
+pytestmark = pytest.mark.xdist_group("quantiles")  # the tables of `benchmarks.batch` are made once
+
 PLANNED = 20
 LOOKS = tuple((float(count), count / PLANNED) for count in range(PLANNED_ROUNDS_MIN, PLANNED + 1))
 AGAINST_FIRST = [("0", "1"), ("0", "2"), ("0", "3")]
