@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of more hosts than fit: what is said of all of them is counted over all, and the worst are drawn."""
 
-from virtune.model.fleet import FleetEffect
+from virtune.model.fleet import FleetEffect, HostVerdict
 from virtune.model.verdict import Verdict
 from virtune.report.charts.fleet import HOSTS_SHOWN, matrix
 
@@ -9,10 +9,10 @@ HOSTS = [f"host{number:03}" for number in range(HOSTS_SHOWN + 10)]
 
 
 def effect(candidate: str, *worse: str) -> FleetEffect:
-    verdicts = tuple((host, Verdict.WORSE if host in worse else Verdict.SAME) for host in HOSTS)
+    verdicts = {host: Verdict.WORSE if host in worse else Verdict.SAME for host in HOSTS}
     return FleetEffect(
-        workload="randread-4k", candidate=candidate, verdicts=verdicts, ratios=(), estimates=(), left_out=(),
-        pooled=None, points=(),
+        workload="randread-4k", candidate=candidate, estimates=(), left_out=(), pooled=None, points=(),
+        verdicts=tuple(HostVerdict(host=host, verdict=one, ratio=None) for host, one in verdicts.items()),
     )  # fmt: skip
 
 

@@ -132,12 +132,10 @@ class Shapes:
 
     def _described(self, kind: Any, *notes: object) -> Schema:
         """The words come after the type, and limits last."""
-        found = self.of(kind)
+        found = self.of(next((one for one in notes if isinstance(one, (type, UnionType, GenericAlias))), kind))
         limits: Schema = {}
         for note in notes:
-            if isinstance(note, (type, UnionType, GenericAlias)):
-                found = self.of(note)
-            elif isinstance(note, str):
+            if isinstance(note, str):
                 found = {key: found[key] for key in ("type",) if key in found} | {"description": note} | {
                     key: value for key, value in found.items() if key not in ("type", "description")
                 }  # fmt: skip
@@ -161,9 +159,8 @@ class Shapes:
         name = kind.__name__
         if name not in self.definitions:
             self.definitions[name] = {}
-            hints = get_type_hints(kind, include_extras=True)
             self.definitions[name] = self._checked(
-                kind, {one: self._field(f"{name}.{one}", hints[one]) for one in types_of(kind)}
+                kind, {key: self._field(f"{name}.{key}", one) for key, one in types_of(kind).items()}
             )
         return {"$ref": f"#/$defs/{name}"}
 

@@ -34,6 +34,7 @@ from virtune.model.fleet import (
     HostEstimate,
     HostRank,
     HostSummary,
+    HostVerdict,
     Pooled,
     Trait,
 )
@@ -600,8 +601,7 @@ def _effect(summaries: Mapping[str, HostSummary], workload: str, candidate: str)
     return FleetEffect(
         workload=workload,
         candidate=candidate,
-        verdicts=tuple((host, one.verdict) for host, one in found.items()),
-        ratios=tuple((host, one.ratio) for host, one in found.items() if one.ratio is not None),
+        verdicts=tuple(HostVerdict(host=host, verdict=one.verdict, ratio=one.ratio) for host, one in found.items()),
         estimates=estimates,
         left_out=tuple(host for host in summaries if known.get(host) is None),
         pooled=pooled(estimates) if len(estimates) > 1 else None,

@@ -13,6 +13,7 @@ from typing import Annotated, Generic, TypeVar
 from virtune.model.finding import Audited, Unread
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study
+from virtune.model.text import A_MOMENT, AT_LEAST_ONE, LEFT_OUT, NOT_NEGATIVE, SHARE, At, Name
 from virtune.model.tuning import Recommendation, Standing
 from virtune.model.verdict import Comparison, Interval, Verdict
 
@@ -79,11 +80,11 @@ class HostAnswer(Generic[Said]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreached:
-    """A host that gave no answer, why, and where it helps the next thing to do."""
+    """A host that gave no answer."""
 
-    host: FleetHost
-    because: str
-    hint: str | None = None
+    host: Annotated[FleetHost, str, "Its name in the inventory.", At("host.name", key="name")]
+    because: Annotated[str, "Why not, in one sentence."]
+    hint: Annotated[str | None, "The next thing to do; null where none helps."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +115,23 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEstimate:
-    """What one host measured: a natural logarithm, of a ratio (candidate / baseline) or of a level (IOPS).
+    """What one study measured on a host.
 
-    `error` is its standard error and `df` the degrees of freedom of that error (rounds less one, as a rule). `begun`
-    and `ended` bound the time of measuring, in UTC.
+    `value` is a natural logarithm, of a ratio (candidate / baseline) or of a level (IOPS), `error` its standard error
+    and `df` the degrees of freedom of that error (rounds less one, as a rule). `begun` and `ended` bound the time of
+    measuring.
     """
 
-    host: str
-    value: float
-    error: float
-    df: float
-    begun: datetime
-    ended: datetime
+    host: Annotated[str, LEFT_OUT]
+    begun: Annotated[datetime, "When it was begun, in UTC.", A_MOMENT]
+    value: Annotated[float, "The mean of the main metric over its rounds.", At("level", key="level")]
+    error: Annotated[float, "Its standard error, as a share of it.", NOT_NEGATIVE]
+    df: Annotated[float, LEFT_OUT]
+    ended: Annotated[datetime, LEFT_OUT]
+
+    @property
+    def level(self) -> float:
+        return math.exp(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,26 +156,26 @@ class HostSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooled:
-    """The mean over hosts by a random-effects model, on the logarithm.
+    """The mean over hosts, as ratios candidate / baseline.
 
-    `low` and `high` bound the mean of all such hosts, `next_low` and `next_high` the true value of one more host of
-    this kind; None for fewer than three hosts. `tau` is the standard deviation between hosts, noise apart;
-    `i_squared` the share of the variation that noise does not explain (0 to 1), `q` Cochran's statistic with its
-    `q_p`.
+    By a random-effects model; here all is on the logarithm. `low` and `high` bound the mean of all such hosts,
+    `next_low` and `next_high` the true value of one more host of this kind.
     """
 
-    hosts: int
-    mean: float
-    error: float
-    low: float
-    high: float
-    next_low: float | None
-    next_high: float | None
-    tau: float
-    i_squared: float
-    q: float
-    q_p: float
-    confidence: float
+    hosts: Annotated[int, "Hosts in it.", NOT_NEGATIVE]
+    mean: Annotated[float, "The mean ratio.", At("ratio.estimate", key="estimate")]
+    error: Annotated[float, LEFT_OUT]
+    low: Annotated[float, "The lower end of its interval.", At("ratio.low")]
+    high: Annotated[float, "The upper end of its interval.", At("ratio.high")]
+    next_low: Annotated[
+        float | None, "The lower end of the interval of one more host; null for two hosts.", At("next_ratio?.low")
+    ]
+    next_high: Annotated[float | None, "Its upper end.", At("next_ratio?.high")]
+    tau: Annotated[float, "The standard deviation between hosts, of the natural logarithm.", NOT_NEGATIVE]
+    i_squared: Annotated[float, "The share of the variation that noise does not explain.", SHARE]
+    q: Annotated[float, "Cochran's Q.", NOT_NEGATIVE]
+    q_p: Annotated[float, "Its p.", SHARE]
+    confidence: Annotated[float, "The confidence of both intervals.", SHARE]
 
     @property
     def ratio(self) -> Interval:
@@ -189,30 +195,34 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunnelPoint:
-    """One host in a funnel: its distance from the mean of the others (natural logarithm) and its `p`; `adjusted` is
-    p after Benjamini and Hochberg over all hosts, and `odd` whether that is at most the false-discovery rate.
+    """One host in a funnel.
 
-    `limit` is the distance beyond which a host alone is outside the 95 % limits of the funnel.
+    `distance` is the natural logarithm of its `ratio`, and `limit` the distance beyond which a host alone is outside
+    the 95 % limits of the funnel.
     """
 
-    host: str
-    distance: float
-    residual: float
-    limit: float
-    p: float
-    adjusted: float
-    odd: bool
+    host: Annotated[str, "Its name."]
+    distance: Annotated[float, "Its value against the mean of the others.", At("ratio", key="ratio")]
+    residual: Annotated[float, "Its distance in standard errors."]
+    limit: Annotated[float, LEFT_OUT]
+    p: Annotated[float, "Two-sided p of that.", SHARE]
+    adjusted: Annotated[float, "The same after Benjamini and Hochberg over all hosts.", SHARE]
+    odd: Annotated[bool, "Whether the host is odd, at a false-discovery rate of 5 %."]
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(self.distance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRank:
-    """The rank of a host, 1 is the highest value, with its interval; `tied` names the hosts it is not told from."""
+    """The rank of a host, 1 is the highest value."""
 
-    host: str
-    rank: float
-    low: int
-    high: int
-    tied: tuple[str, ...]
+    host: Annotated[str, "Its name."]
+    rank: Annotated[float, "Its mean rank over the draws.", AT_LEAST_ONE, At("rank", key="mean")]
+    low: Annotated[int, "The lower end of its interval.", AT_LEAST_ONE]
+    high: Annotated[int, "The upper end of its interval.", AT_LEAST_ONE]
+    tied: Annotated[tuple[Name, ...], "The hosts from which it is not told."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,39 +232,46 @@ class Trait:
     key: Annotated[str, "The path of the fact."]
     value: Annotated[str, "Its value there."]
     usual: Annotated[str, "The most frequent value among the others."]
-    odd_with: Annotated[int, "How many odd hosts have the value.", {"minimum": 0}]
-    odd: Annotated[int, "How many hosts are odd.", {"minimum": 0}]
-    others_with: Annotated[int, "How many others have it.", {"minimum": 0}]
-    others: Annotated[int, "How many others there are.", {"minimum": 0}]
-    p: Annotated[
-        float, "Fisher's one-sided p of such a split: for the order, no proof.", {"minimum": 0, "maximum": 1}
-    ]
+    odd_with: Annotated[int, "How many odd hosts have the value.", NOT_NEGATIVE]
+    odd: Annotated[int, "How many hosts are odd.", NOT_NEGATIVE]
+    others_with: Annotated[int, "How many others have it.", NOT_NEGATIVE]
+    others: Annotated[int, "How many others there are.", NOT_NEGATIVE]
+    p: Annotated[float, "Fisher's one-sided p of such a split: for the order, no proof.", SHARE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostVerdict:
+    """The verdict of one host."""
+
+    host: Annotated[str, "Its name."]
+    verdict: Annotated[Verdict, "The verdict of its study."]
+    ratio: Annotated[Interval | None, LEFT_OUT]
+
+
+SMALLER_GROUP = "The smaller of two groups of hosts that stand at two levels, none of them odd; empty for one level."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEffect:
-    """One candidate against the baseline on many hosts: the verdict of each, the mean over hosts, hosts that stand
-    apart.
+    """One candidate against the baseline under one workload."""
 
-    `ratios` are the intervals of those verdicts that have one. `left_out` are the hosts whose study gives no standard
-    error. `pooled` is None for fewer than two hosts, `points` empty for too few. `group` is the smaller of two groups
-    of hosts that stand at two levels, of whom none is odd; empty where they stand at one.
-    """
-
-    workload: str
-    candidate: str
-    verdicts: tuple[tuple[str, Verdict], ...]
-    ratios: tuple[tuple[str, Interval], ...]
-    estimates: tuple[HostEstimate, ...]
-    left_out: tuple[str, ...]
-    pooled: Pooled | None
-    points: tuple[FunnelPoint, ...]
-    group: tuple[str, ...] = ()
+    workload: Annotated[str, "The workload."]
+    candidate: Annotated[str, "The arm."]
+    verdicts: Annotated[tuple[HostVerdict, ...], "The verdict of each host."]
+    estimates: Annotated[tuple[HostEstimate, ...], LEFT_OUT]
+    left_out: Annotated[tuple[Name, ...], "Hosts without a usable standard error."]
+    pooled: Annotated[Pooled | None, "The mean over hosts; null for fewer than two."]
+    points: Annotated[
+        tuple[FunnelPoint, ...],
+        "Each host against the others; empty for too few hosts.",
+        At("points", key="hosts"),
+    ]
+    group: Annotated[tuple[Name, ...], SMALLER_GROUP] = ()
 
     def settled(self, margin: float, *, higher: bool) -> Verdict:
         """Say what all hosts together show: by their mean of POOLED_MIN hosts and more, else by what each shows."""
         if self.pooled is None or len(self.estimates) < POOLED_MIN:
-            found = {verdict for _, verdict in self.verdicts}
+            found = {one.verdict for one in self.verdicts}
             return found.pop() if len(found) == 1 else Verdict.UNDECIDED
         low, high = (self.pooled.low, self.pooled.high) if higher else (-self.pooled.high, -self.pooled.low)
         if low > 0 or high < 0:
@@ -268,21 +285,17 @@ POOLED_MIN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLevel:
-    """The level of the baseline on many hosts: which are odd, or the smaller of two groups (as of an effect), what
-    these have, and the ranks.
+    """The level of the baseline under one workload."""
 
-    `refused` is why hosts were not compared; None where they were.
-    """
-
-    workload: str
-    arm: str
-    estimates: tuple[HostEstimate, ...]
-    left_out: tuple[str, ...]
-    points: tuple[FunnelPoint, ...] = ()
-    group: tuple[str, ...] = ()
-    ranks: tuple[HostRank, ...] = ()
-    traits: tuple[Trait, ...] = ()
-    refused: str | None = None
+    workload: Annotated[str, "The workload."]
+    arm: Annotated[str, "The baseline."]
+    estimates: Annotated[tuple[HostEstimate, ...], LEFT_OUT]
+    refused: Annotated[str | None, "Why hosts are not compared; null where they are."] = None
+    left_out: Annotated[tuple[Name, ...], "Hosts with too few rounds."]
+    points: Annotated[tuple[FunnelPoint, ...], "Each host against the others.", At("points", key="hosts")] = ()
+    group: Annotated[tuple[Name, ...], SMALLER_GROUP] = ()
+    ranks: Annotated[tuple[HostRank, ...], "The hosts by their ranks."] = ()
+    traits: Annotated[tuple[Trait, ...], "What odd hosts, or those of the group, have, the most telling first."] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,25 +331,25 @@ class LevelChange:
     ratio: Annotated[float, "The mean level after it / the one before."]
     low: Annotated[float, "The lower end of its 95 % interval."]
     high: Annotated[float, "The upper end."]
-    p: Annotated[float, "How often the same levels in random order split as well.", {"minimum": 0, "maximum": 1}]
+    p: Annotated[float, "How often the same levels in random order split as well.", SHARE]
     facts: Annotated[tuple[TurnedFact, ...], "The recorded facts that changed with it."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostHistory:
-    """The levels of one host under one workload over time, and where they changed.
+    """One host under one workload.
 
-    `expected` is the logarithm of each level if only its changes and the reference moved it, `spread` the standard
-    deviation of the logarithm around that. `judged`: there are studies enough for a change to be seen.
+    `expected` is the logarithm of each level if only its changes and the reference moved it; the `spread` is around
+    that. `judged`: there are studies enough for a change to be seen.
     """
 
-    host: str
-    workload: str
-    levels: tuple[HostEstimate, ...]
-    expected: tuple[float, ...]
-    spread: float
-    changes: tuple[LevelChange, ...]
-    judged: bool
+    host: Annotated[str, "Its name."]
+    workload: Annotated[str, "The workload."]
+    spread: Annotated[float, "The standard deviation between studies of one level, of the logarithm.", NOT_NEGATIVE]
+    levels: Annotated[tuple[HostEstimate, ...], "Its studies in the order of time."]
+    expected: Annotated[tuple[float, ...], LEFT_OUT]
+    changes: Annotated[tuple[LevelChange, ...], "Where the level changed, the earliest first."]
+    judged: Annotated[bool, LEFT_OUT]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +376,7 @@ class GatheredStudy:
     """One study that was pulled."""
 
     id: Annotated[str, "Its id."]
-    attempts: Annotated[int, "Attempts at trials that were added.", {"minimum": 0}]
+    attempts: Annotated[int, "Attempts at trials that were added.", NOT_NEGATIVE]
     new: Annotated[bool, "Whether nothing of it was here before."]
 
 
@@ -601,11 +614,11 @@ class KeptRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostDrift:
-    """The level of the reference host from one time to the next: the ratio, its interval, and the hours between."""
+    """How the level of the reference host changed from one time to the next."""
 
-    workload: str
-    metric: str
-    estimate: float
-    low: float
-    high: float
-    hours: float
+    workload: Annotated[Name, "The workload."]
+    metric: Annotated[str, "The metric."]
+    estimate: Annotated[float, "Later / earlier.", At("estimate", key="ratio")]
+    low: Annotated[float, "The lower end of its 95 % interval."]
+    high: Annotated[float, "The upper end."]
+    hours: Annotated[float, "The time between the two, in hours.", NOT_NEGATIVE]

@@ -11,15 +11,34 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import NewType, Self
+from typing import Annotated, NewType, Self
 
 A_MOMENT = {"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"}
 """An instant in UTC, as `datetime.isoformat` writes it, in JSON Schema's terms."""
 
+NOT_NEGATIVE = {"minimum": 0}
+AT_LEAST_ONE = {"minimum": 1}
+SHARE = {"minimum": 0, "maximum": 1}
+
+Name = Annotated[str, "A name."]
+
 LEFT_OUT = "in no document"
 """Marks a field of a record that its part of a document has not (`Annotated[Histogram, LEFT_OUT]`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where in its source a document's key has its value, if not in the attribute of its name: `path.iops`, or
+    `path?.iops` where the path may be None and the value then is so, too; with `or_null` an empty text and a zero
+    there mean that there is none. A field of a record may have another `key` than its name.
+    """
+
+    path: str = ""
+    or_null: bool = False
+    key: str = ""
 
 
 def printable(text: str, *, keep: str = "", most: int | None = None) -> str:

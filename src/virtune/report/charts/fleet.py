@@ -22,7 +22,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import Fitness
 from virtune.model.study import Study
 from virtune.model.text import format_share
-from virtune.model.verdict import Verdict
+from virtune.model.verdict import Interval, Verdict
 from virtune.report.charts.chart import SHAPES, Chart, file_name, filled, scales_of
 from virtune.report.charts.forest import FOREST, LABEL, forest_row, forest_spec
 from virtune.report.pages.evidence import DRIFT_TOLD
@@ -99,7 +99,7 @@ _FLEET_CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
 
 def fleet_charts(found: FleetReport) -> Iterator[Chart]:
     for effect in found.effects:
-        if effect.ratios:
+        if any(one.ratio for one in effect.verdicts):
             yield forest_of_hosts(effect, found.study)
     if len(found.effects) > 1:
         yield matrix(found.effects)
@@ -111,15 +111,15 @@ def fleet_charts(found: FleetReport) -> Iterator[Chart]:
 
 def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
     """Draw the difference on every host, the mean over hosts, and where the next host will be."""
-    verdicts = dict(effect.verdicts)
-    every = sorted(effect.ratios, key=lambda one: one[1].estimate)
+    every = [(one.host, one.verdict.value, one.ratio) for one in effect.verdicts if one.ratio is not None]
+    every.sort(key=lambda one: one[2].estimate)
     ends, pooled = _outermost(every), effect.pooled
-    named = []
+    named = list[tuple[str, str, Interval]]()
     if pooled is not None:  # above the hosts, of which there may be many
         named.append((_MEAN, _MEAN, pooled.ratio))
         if (coming := pooled.next_ratio) is not None:
             named.append((_NEXT, _NEXT, coming))
-    named += [(host, verdicts[host].value, ratio) for host, ratio in ends]
+    named += ends
     reach = math.log1p(axis_of(ratio for _, _, ratio in named))
     rows = [
         forest_row(
@@ -217,11 +217,10 @@ def matrix(effects: Sequence[FleetEffect]) -> Chart:
     """Draw the verdicts as a table: a row for each host, a column for each candidate under each workload."""
     rows: list[dict[str, str]] = []
     for effect in effects:
-        ratios = dict(effect.ratios)
         rows += [
-            {"host": host, "question": f"{effect.candidate}, {effect.workload}", "verdict": verdict.value,
-             "text": change_words(ratios[host].estimate) if host in ratios else ""}
-            for host, verdict in effect.verdicts
+            {"host": one.host, "question": f"{effect.candidate}, {effect.workload}", "verdict": one.verdict.value,
+             "text": "" if one.ratio is None else change_words(one.ratio.estimate)}
+            for one in effect.verdicts
         ]  # fmt: skip
     worse = Counter(row["host"] for row in rows if row["verdict"] == Verdict.WORSE.value)
     drawn, left_out = _worst(rows, worse)

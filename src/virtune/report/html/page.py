@@ -634,7 +634,7 @@ def _history_line(one: HostHistory) -> VerdictLine:
 
 
 def _effect_line(effect: FleetEffect, baseline: str) -> VerdictLine:
-    counts = Counter(verdict.value for _, verdict in effect.verdicts)
+    counts = Counter(one.verdict.value for one in effect.verdicts)
     word = counts.most_common(1)[0][0] if counts else ""
     return VerdictLine("; ".join(fleet.effect_lines(effect, baseline)), word)
 
@@ -671,15 +671,14 @@ def _fleet_tables(found: FleetReport) -> Iterator[Table]:
                 table.add_row(one.key, one.value, one.usual, odd, others)
             yield table
     for effect in found.effects:
-        ratios = dict(effect.ratios)
         caption = f"{effect.candidate} against {found.study.baseline} ({effect.workload}) on each host"
         table = Table(["host", "verdict", "difference", "low", "high", ""], caption=caption)
-        for host, verdict in effect.verdicts:
-            if host in ratios:
-                ends = (ratios[host].estimate, ratios[host].low, ratios[host].high)
-                table.add_row(host, verdict.value, *map(change_words, ends), fleet.odd_words(host, effect.points))
-            else:
-                table.add_row(host, verdict.value, "", "", "", "too few rounds")
+        for each in effect.verdicts:
+            ends, said = ["", "", ""], "too few rounds"
+            if each.ratio is not None:
+                ends = [change_words(end) for end in (each.ratio.estimate, each.ratio.low, each.ratio.high)]
+                said = fleet.odd_words(each.host, effect.points)
+            table.add_row(each.host, each.verdict.value, *ends, said)
         yield table
     for level in found.levels:
         if level.ranks:

@@ -17,7 +17,10 @@ from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, is_typeddict
 
 from virtune import __version__
-from virtune.model.text import A_MOMENT, LEFT_OUT
+from virtune.model.text import A_MOMENT, AT_LEAST_ONE, LEFT_OUT, NOT_NEGATIVE, SHARE, At, Name
+
+__all__ = ["AT_LEAST_ONE", "NOT_NEGATIVE", "SHARE", "At", "Name"]
+"""What the model has of these, since records of its own are parts of documents, too."""
 
 _Part = TypeVar("_Part")
 _Maker = TypeVar("_Maker", bound=Callable[..., Any])
@@ -30,25 +33,11 @@ Moment = Annotated[str, A_MOMENT]
 """An instant in UTC, as `datetime.isoformat` writes it."""
 
 Sentence = Annotated[str, "A sentence."]
-Name = Annotated[str, "A name."]
 
 CODE = "The same as a code, which stays the same whatever the words are."
 
-NOT_NEGATIVE = {"minimum": 0}
 POSITIVE = {"exclusiveMinimum": 0}
-AT_LEAST_ONE = {"minimum": 1}
 NOT_EMPTY = {"minItems": 1}
-SHARE = {"minimum": 0, "maximum": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class At:
-    """Where in its source a key's value is, if not in the attribute of its name: `path.iops`; with `or_null` an empty
-    text and a zero there mean that there is none.
-    """
-
-    path: str = ""
-    or_null: bool = False
 
 
 OR_NULL = At(or_null=True)
@@ -130,21 +119,31 @@ def plan_of(kind: Any, sources: tuple[type, ...], given: tuple[str, ...]) -> Pla
 
 
 def types_of(kind: Any) -> dict[str, Any]:
-    """Return the keys of a part with their types: of a record its fields, but those that no document has."""
+    """Return the keys of a part with their types: of a record its fields, but those that no document has, and with
+    the key of the document where a field has another name.
+    """
     if not is_dataclass(kind):
         return dict(kind.__annotations__)
-    return {one.name: one.type for one in fields(kind) if LEFT_OUT not in getattr(one.type, "__metadata__", ())}
+    notes = {one.name: getattr(one.type, "__metadata__", ()) for one in fields(kind)}
+    named = {name: [note.key for note in mine if isinstance(note, At) and note.key] for name, mine in notes.items()}
+    return {
+        next(iter(named[one.name]), one.name): one.type for one in fields(kind) if LEFT_OUT not in notes[one.name]
+    }
 
 
 def _has(source: type, path: str) -> bool:
-    name = path.partition(".")[0]
+    name = path.partition(".")[0].rstrip("?")
     return hasattr(source, name) or name in getattr(source, "__dataclass_fields__", ())
 
 
 def _reader(paths: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    if len(paths) > 1:
+    if len(paths) > 1 and not any("?" in path for path in paths):
         return attrgetter(*paths)
-    return lambda source: tuple(attrgetter(path)(source) for path in paths)
+    return lambda source: tuple(reduce(_of, path.split("."), source) for path in paths)
+
+
+def _of(source: Any, name: str) -> Any:
+    return None if source is None else getattr(source, name.rstrip("?"))
 
 
 class _Key(NamedTuple):

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was read, measured and done on many hosts, as JSON documents."""
 
-import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, TypedDict
 
 from virtune.model import fleet
 from virtune.model.finding import NotLookedAt, Severity, Unread
 from virtune.model.tuning import Place, Recommendation, Runner
-from virtune.model.verdict import Verdict
 from virtune.report.json.document import (
     IDENTITY,
     NOT_NEGATIVE,
@@ -19,18 +16,9 @@ from virtune.report.json.document import (
     Moment,
     Name,
     ProgramVersion,
-    maker,
     part,
 )
 from virtune.report.pages.fleet import rule_rows
-
-
-class LostHost(TypedDict):
-    """A host that gave no answer."""
-
-    name: Annotated[str, "Its name in the inventory.", At("host.name")]
-    because: Annotated[str, "Why not, in one sentence."]
-    hint: Annotated[str | None, "The next thing to do; null where none helps."]
 
 
 class _Facts(TypedDict):
@@ -54,7 +42,7 @@ class FleetProbeDocument(TypedDict):
     differences: Annotated[
         Any, list[fleet.Difference], "Facts that differ, those first in which the fewest hosts stand apart."
     ]
-    failed: Annotated[list[LostHost], "The hosts that gave no answer."]
+    failed: Annotated[Any, list[fleet.Unreached], "The hosts that gave no answer."]
 
 
 class _Finding(TypedDict):
@@ -109,7 +97,7 @@ class FleetAuditDocument(TypedDict):
     virtune: ProgramVersion
     hosts: Annotated[list[_Audit], "The hosts that answered, in the order of the inventory."]
     rules: Annotated[list[_Rule], "The rules that found something, the most severe and the most frequent first."]
-    failed: Annotated[list[LostHost], "The hosts that gave no answer."]
+    failed: Annotated[Any, list[fleet.Unreached], "The hosts that gave no answer."]
 
 
 class _Listed(TypedDict):
@@ -142,7 +130,7 @@ class FleetInstallDocument(TypedDict):
     schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-install/1"}]
     virtune: ProgramVersion
     hosts: Annotated[Any, list[fleet.Installed], "The hosts on which it was done, in the order of the inventory."]
-    failed: Annotated[list[LostHost], "The hosts on which it was not."]
+    failed: Annotated[Any, list[fleet.Unreached], "The hosts on which it was not."]
 
 
 class FleetApplyDocument(TypedDict):
@@ -162,7 +150,7 @@ class GatherDocument(TypedDict):
     schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-gather/1"}]
     virtune: ProgramVersion
     hosts: Annotated[Any, list[fleet.GatheredHost], "The hosts that answered, in the order of the inventory."]
-    failed: Annotated[list[LostHost], "The hosts that gave no answer."]
+    failed: Annotated[Any, list[fleet.Unreached], "The hosts that gave no answer."]
 
 
 class _Task(TypedDict):
@@ -185,17 +173,6 @@ class _Task(TypedDict):
     because: Annotated[str | None, "Why it failed or was lost; null where it did not.", At("said", or_null=True)]
 
 
-class _Drift(TypedDict):
-    """How the level of the reference host changed from one time to the next."""
-
-    workload: Annotated[Name, "The workload."]
-    metric: Annotated[str, "The metric."]
-    ratio: Annotated[float, "Later / earlier.", At("estimate")]
-    low: Annotated[float, "The lower end of its 95 % interval."]
-    high: Annotated[float, "The upper end."]
-    hours: Annotated[float, "The time between the two, in hours.", NOT_NEGATIVE]
-
-
 class FleetRunDocument(TypedDict):
     """What `virtune fleet run --json` and `virtune fleet status --json` write."""
 
@@ -208,82 +185,7 @@ class FleetRunDocument(TypedDict):
         str | None, "The host that is measured again in every other part; null without one.", OR_NULL
     ]
     tasks: Annotated[list[_Task], "The study on each host, in the order of the plan."]
-    drift: Annotated[list[_Drift], "Of the reference host; empty without one, and of `fleet status`."]
-
-
-class _Pooled(TypedDict):
-    """The mean over hosts, as ratios candidate / baseline."""
-
-    hosts: Annotated[int, "Hosts in it.", NOT_NEGATIVE]
-    estimate: Annotated[float, "The mean ratio.", At("ratio.estimate")]
-    low: Annotated[float, "The lower end of its interval.", At("ratio.low")]
-    high: Annotated[float, "The upper end of its interval.", At("ratio.high")]
-    next_low: Annotated[float | None, "The lower end of the interval of one more host; null for two hosts."]
-    next_high: Annotated[float | None, "Its upper end."]
-    tau: Annotated[float, "The standard deviation between hosts, of the natural logarithm.", NOT_NEGATIVE]
-    i_squared: Annotated[float, "The share of the variation that noise does not explain.", SHARE]
-    q: Annotated[float, "Cochran's Q.", NOT_NEGATIVE]
-    q_p: Annotated[float, "Its p.", SHARE]
-    confidence: Annotated[float, "The confidence of both intervals.", SHARE]
-
-
-class _Point(TypedDict):
-    """One host in a funnel."""
-
-    host: Annotated[str, "Its name."]
-    ratio: Annotated[float, "Its value against the mean of the others."]
-    residual: Annotated[float, "Its distance in standard errors."]
-    p: Annotated[float, "Two-sided p of that.", SHARE]
-    adjusted: Annotated[float, "The same after Benjamini and Hochberg over all hosts.", SHARE]
-    odd: Annotated[bool, "Whether the host is odd, at a false-discovery rate of 5 %."]
-
-
-class _HostVerdict(TypedDict):
-    """The verdict of one host."""
-
-    host: Annotated[str, "Its name."]
-    verdict: Annotated[Verdict, "The verdict of its study."]
-
-
-class _Effect(TypedDict):
-    """One candidate against the baseline under one workload."""
-
-    workload: Annotated[str, "The workload."]
-    candidate: Annotated[str, "The arm."]
-    verdicts: Annotated[list[_HostVerdict], "The verdict of each host."]
-    left_out: Annotated[list[Name], "Hosts without a usable standard error."]
-    pooled: Annotated[_Pooled | None, "The mean over hosts; null for fewer than two."]
-    hosts: Annotated[list[_Point], "Each host against the others; empty for too few hosts.", At("points")]
-    group: Annotated[
-        list[Name],
-        "The smaller of two groups of hosts that stand at two levels, none of them odd; empty for one level.",
-    ]
-
-
-class _Rank(TypedDict):
-    """The rank of a host, 1 is the highest value."""
-
-    host: Annotated[str, "Its name."]
-    mean: Annotated[float, "Its mean rank over the draws.", {"minimum": 1}, At("rank")]
-    low: Annotated[int, "The lower end of its interval.", {"minimum": 1}]
-    high: Annotated[int, "The upper end of its interval.", {"minimum": 1}]
-    tied: Annotated[list[Name], "The hosts from which it is not told."]
-
-
-class _Level(TypedDict):
-    """The level of the baseline under one workload."""
-
-    workload: Annotated[str, "The workload."]
-    arm: Annotated[str, "The baseline."]
-    refused: Annotated[str | None, "Why hosts are not compared; null where they are."]
-    left_out: Annotated[list[Name], "Hosts with too few rounds."]
-    hosts: Annotated[list[_Point], "Each host against the others.", At("points")]
-    group: Annotated[
-        list[Name],
-        "The smaller of two groups of hosts that stand at two levels, none of them odd; empty for one level.",
-    ]
-    ranks: Annotated[list[_Rank], "The hosts by their ranks."]
-    traits: Annotated[Any, list[fleet.Trait], "What odd hosts, or those of the group, have, the most telling first."]
+    drift: Annotated[Any, list[fleet.HostDrift], "Of the reference host; empty without one, and of `fleet status`."]
 
 
 class FleetReportDocument(TypedDict):
@@ -296,8 +198,8 @@ class FleetReportDocument(TypedDict):
     simulated: Annotated[bool, "Whether the figures are invented, for trying virtune itself.", At("study.simulated")]
     hosts: Annotated[list[Name], "The hosts."]
     others: Annotated[list[Name], "Hosts that are not in it: they have measured something else only."]
-    effects: Annotated[list[_Effect], "Each candidate against the baseline."]
-    levels: Annotated[list[_Level], "The level of the baseline by workload."]
+    effects: Annotated[Any, list[fleet.FleetEffect], "Each candidate against the baseline."]
+    levels: Annotated[Any, list[fleet.FleetLevel], "The level of the baseline by workload."]
 
 
 class _Raced(TypedDict):
@@ -354,7 +256,7 @@ class FleetTuneDocument(TypedDict):
         list[Name], "The hosts that confirm; empty where those that raced do.", At("search.confirming")
     ]
     arms: Annotated[list[_Raced], "The configurations that race."]
-    confirmed: Annotated[list[_Effect], "The winner against the baseline on fresh data, by workload."]
+    confirmed: Annotated[Any, list[fleet.FleetEffect], "The winner against the baseline on fresh data, by workload."]
     better_there: Annotated[list[_BetterThere], "Hosts on which another is better."]
     left_out: Annotated[list[_LeftOut], "Configurations that not every host can run."]
     without: Annotated[list[Name], "Hosts on which the winner gave no value."]
@@ -385,24 +287,6 @@ class FleetRunsDocument(TypedDict):
     damaged: Annotated[list[str], "The names of runs whose plan is damaged."]
 
 
-class _LevelOnce(TypedDict):
-    """The level of one study."""
-
-    begun: Annotated[Moment, "When it was begun, in UTC."]
-    level: Annotated[float, "The mean of the main metric over its rounds."]
-    error: Annotated[float, "Its standard error, as a share of it.", NOT_NEGATIVE]
-
-
-class _HostHistory(TypedDict):
-    """One host under one workload."""
-
-    host: Annotated[str, "Its name."]
-    workload: Annotated[str, "The workload."]
-    spread: Annotated[float, "The standard deviation between studies of one level, of the logarithm.", NOT_NEGATIVE]
-    levels: Annotated[list[_LevelOnce], "Its studies in the order of time."]
-    changes: Annotated[Any, list[fleet.LevelChange], "Where the level changed, the earliest first."]
-
-
 class FleetHistoryDocument(TypedDict):
     """What `virtune fleet history --json` writes."""
 
@@ -412,7 +296,7 @@ class FleetHistoryDocument(TypedDict):
     baseline: Annotated[str, "The baseline, whose level it is.", At("study.baseline")]
     simulated: Annotated[bool, "Whether the figures are invented, for trying virtune itself.", At("study.simulated")]
     reference: Annotated[str | None, "The host whose level is taken out of the others'; null without one.", OR_NULL]
-    hosts: Annotated[list[_HostHistory], "Each host with more than one study, under each workload."]
+    hosts: Annotated[Any, list[fleet.HostHistory], "Each host with more than one study, under each workload."]
 
 
 def probe_document(
@@ -484,32 +368,5 @@ def history_document(found: fleet.FleetHistory) -> FleetHistoryDocument:
     return part(FleetHistoryDocument, found)
 
 
-def _moment(when: datetime) -> str:
-    return when.isoformat()
-
-
-@maker
-def _level_once(one: fleet.HostEstimate) -> _LevelOnce:
-    return part(_LevelOnce, one, begun=_moment(one.begun), level=math.exp(one.value))
-
-
 def report_document(found: fleet.FleetReport) -> FleetReportDocument:
     return part(FleetReportDocument, found)
-
-
-@maker
-def _effect(one: fleet.FleetEffect) -> _Effect:
-    verdicts = [part(_HostVerdict, host=host, verdict=verdict) for host, verdict in one.verdicts]
-    return part(_Effect, one, verdicts=verdicts)
-
-
-@maker
-def _pooled(one: fleet.Pooled) -> _Pooled:
-    coming = one.next_ratio
-    ends = (None, None) if coming is None else (coming.low, coming.high)
-    return part(_Pooled, one, next_low=ends[0], next_high=ends[1])
-
-
-@maker
-def _point(one: fleet.FunnelPoint) -> _Point:
-    return part(_Point, one, ratio=math.exp(one.distance))

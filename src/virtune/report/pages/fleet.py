@@ -170,7 +170,7 @@ def others_words(hosts: Sequence[str]) -> str:
 
 def verdict_words(effect: fleet.FleetEffect) -> str:
     """Count the verdicts of the hosts: `better on 38 of 40 hosts, undecided on 2, worse on none`."""
-    counts = Counter(verdict for _, verdict in effect.verdicts)
+    counts = Counter(one.verdict for one in effect.verdicts)
     first, *rest = sorted(Verdict, key=lambda one: -counts[one])
     said = [f"{first.value} on {counts[first]} of {count_text(len(effect.verdicts), 'host')}"]
     said += [f"{one.value} on {counts[one]}" for one in rest if counts[one]]
