@@ -21,23 +21,9 @@ from virtune.analyse.stats.anytime import LAG1_MAX
 from virtune.analyse.stats.noise import between_groups, lag1_of
 from virtune.analyse.stats.student import fisher, two_sided
 from virtune.analyse.study.verdicts import Evidence, evidence_of, verdicts_of
+from virtune.model import fleet
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
 from virtune.model.evidence import StudyRecord
-from virtune.model.fleet import (
-    Difference,
-    FactValue,
-    FleetEffect,
-    FleetLevel,
-    FleetReport,
-    FunnelPoint,
-    HostDrift,
-    HostEstimate,
-    HostRank,
-    HostSummary,
-    HostVerdict,
-    Pooled,
-    Trait,
-)
 from virtune.model.study import Study
 from virtune.model.text import format_seconds
 from virtune.model.verdict import Comparison
@@ -50,7 +36,7 @@ _HALVINGS = 60
 """So many halvings bring the bracket of a variance below the precision of a float."""
 
 
-def pooled(estimates: Sequence[HostEstimate]) -> Pooled:
+def pooled(estimates: Sequence[fleet.HostEstimate]) -> fleet.Pooled:
     """Return the mean over hosts with its interval, the interval of the next host, and how unlike the hosts are.
 
     Heterogeneity by restricted maximum likelihood (Viechtbauer 2005; recommended by Langan et al. 2019). The interval
@@ -77,7 +63,7 @@ def pooled(estimates: Sequence[HostEstimate]) -> Pooled:
     q = float(((values - mean_of(values, variances, 0.0)[0]) ** 2 / variances).sum())
     weights = 1 / variances
     typical = (count - 1) * weights.sum() / (weights.sum() ** 2 - (weights**2).sum())
-    return Pooled(
+    return fleet.Pooled(
         hosts=count,
         mean=mean,
         error=error,
@@ -93,7 +79,7 @@ def pooled(estimates: Sequence[HostEstimate]) -> Pooled:
     )
 
 
-def arrays(estimates: Sequence[HostEstimate]) -> tuple[Values, Values]:
+def arrays(estimates: Sequence[fleet.HostEstimate]) -> tuple[Values, Values]:
     """Return the values and their variances. Raises UsageError where one of them is unusable."""
     for one in estimates:
         if not (math.isfinite(one.value) and math.isfinite(one.error) and one.error > 0 and one.df > 0):
@@ -149,15 +135,15 @@ FALSE_DISCOVERY = 0.05
 that any is called so."""
 
 
-def funnel(estimates: Sequence[HostEstimate]) -> tuple[FunnelPoint, ...]:
+def funnel(estimates: Sequence[fleet.HostEstimate]) -> tuple[fleet.FunnelPoint, ...]:
     """Return every host's distance from the others, in the order given, and which are odd.
 
     Each host is compared with the mean of the others, so that it cannot hide itself in the variation that it makes
     (deleted residuals: Viechtbauer and Cheung 2010). Limits widen with a host's own noise and with the variation
     between hosts (funnel plot with additive over-dispersion: Spiegelhalter 2005); no host counts as quieter than a
-    typical one. Degrees of freedom of the two by
-    Welch and Satterthwaite; false discoveries over all hosts by Benjamini and Hochberg (1995). Several hosts that are
-    odd in the same way widen the limits for one another. Raises UsageError for fewer than HOSTS_MIN hosts.
+    typical one. Degrees of freedom of the two by Welch and Satterthwaite (1946); false discoveries over all hosts by
+    Benjamini and Hochberg (1995). Several hosts that are odd in the same way widen the limits for one another. Raises
+    UsageError for fewer than HOSTS_MIN hosts.
     """
     from scipy.special import stdtr
 
@@ -171,13 +157,15 @@ def funnel(estimates: Sequence[HostEstimate]) -> tuple[FunnelPoint, ...]:
     owns = np.maximum(variances, typical)
     distances, together = deleted_residuals(values, variances)
     together = together + (owns - variances)
-    own_df = np.array([one.df for one in estimates])
-    freedom = _freedom(owns, own_df, together - owns, typical, len(values) - 2)
+    own_df, between = np.array([one.df for one in estimates]), together - owns
+    # the variance between hosts is what is left of the others' without their typical noise, so it is as uncertain as
+    # the two together: as if one of zero were certain, of five alike hosts one was called odd in 15 % of fleets
+    freedom = (owns + between) ** 2 / (owns**2 / own_df + (between + typical) ** 2 / (len(values) - 2))
     errors = np.sqrt(together)
     chances = 2 * stdtr(freedom, -np.abs(distances) / errors)
     each = (one.tolist() for one in (distances, errors, freedom, chances, false_discoveries(chances)))
     return tuple(
-        FunnelPoint(
+        fleet.FunnelPoint(
             host=one.host,
             distance=distance,
             residual=distance / error,
@@ -217,7 +205,7 @@ _TWO_LEVELS = 0.64, 0.84
 of the number of hosts: of normal ones 1 to 2 % do, of 6 to 100 hosts."""
 
 
-def smaller_group(estimates: Sequence[HostEstimate]) -> tuple[str, ...]:
+def smaller_group(estimates: Sequence[fleet.HostEstimate]) -> tuple[str, ...]:
     """Return the hosts of the smaller of two groups that stand at two levels, as two generations of hardware do; none
     where one level and its variation explain them, and where a host would stand alone: that is an odd one.
     """
@@ -234,29 +222,17 @@ def smaller_group(estimates: Sequence[HostEstimate]) -> tuple[str, ...]:
     return tuple(one.host for one in min(order[:first], order[first:], key=len))
 
 
-def _apart(estimates: Sequence[HostEstimate]) -> tuple[tuple[FunnelPoint, ...], tuple[str, ...]]:
+def _apart(estimates: Sequence[fleet.HostEstimate]) -> tuple[tuple[fleet.FunnelPoint, ...], tuple[str, ...]]:
     """Return every host's distance from the others, and the smaller of two groups, of which no host is odd."""
     group = smaller_group(estimates)
     return tuple(replace(one, odd=one.odd and one.host not in group) for one in funnel(estimates)), group
 
 
-def _freedom(own: Values, own_df: Values, between: Values, typical: float, between_df: float) -> Values:
-    """Return the degrees of freedom of hosts' own variances and the one between hosts together (Satterthwaite 1946).
-
-    The variance between hosts is what is left of the others' variance without their `typical` noise, so it is as
-    uncertain as the two together. Taken by itself, one of zero would be called certain: of five alike hosts one was
-    then called odd in 15 % of fleets.
-    """
-    return (own + between) ** 2 / (own**2 / own_df + (between + typical) ** 2 / between_df)
-
-
-Places = NDArray[np.int32]
-
 DRAWS = 10_000
 """So many draws put the ends of a 95 % interval of ranks within one rank in forty."""
 
 
-def ranks(estimates: Sequence[HostEstimate], *, seed: int) -> tuple[HostRank, ...]:
+def ranks(estimates: Sequence[fleet.HostEstimate], *, seed: int) -> tuple[fleet.HostRank, ...]:
     """Return the hosts from the highest value to the lowest, each with its mean rank and an interval of ranks.
 
     Every draw takes each host's value with its noise anew (Student's t of its degrees of freedom) and ranks them;
@@ -267,40 +243,24 @@ def ranks(estimates: Sequence[HostEstimate], *, seed: int) -> tuple[HostRank, ..
     chance = np.random.default_rng(seed)
     noise = chance.standard_t([one.df for one in estimates], size=(DRAWS, len(values)))
     drawn = values + noise * np.sqrt(variances)
-    places = _places(drawn)
+    # the place of each host, a row, in every draw, a column: 1 is the highest value
+    places = np.ascontiguousarray((-drawn).argsort(axis=1).argsort(axis=1).T.astype(np.int32) + 1)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(places, [tail, 1 - tail], axis=1, method="nearest")
-    above = _above(places) / DRAWS
+    # in which share of the draws each host, a row, was above each other one
+    above = np.array([np.count_nonzero(mine < places, axis=1) for mine in places]) / DRAWS
     tied = np.minimum(above, above.T) > tail
     found = [
-        HostRank(
+        fleet.HostRank(
             host=one.host,
             rank=float(places[index].mean()),
             low=int(low[index]),
             high=int(high[index]),
-            tied=tuple(
-                other.host for column, other in enumerate(estimates) if column != index and tied[index, column]
-            ),
+            tied=tuple(estimates[int(other)].host for other in np.flatnonzero(tied[index])),
         )
         for index, one in enumerate(estimates)
     ]
     return tuple(sorted(found, key=lambda one: (one.rank, one.host)))
-
-
-def _places(drawn: NDArray[np.float64]) -> Places:
-    """Return the place of each host, a row, in every draw, a column: 1 is the highest value."""
-    above = (-drawn).argsort(axis=1).argsort(axis=1)
-    return np.ascontiguousarray(above.T.astype(np.int32) + 1)
-
-
-def _above(places: Places) -> NDArray[np.int64]:
-    """Return in how many draws each host, a row, was above each other one."""
-    found = np.zeros((len(places), len(places)), dtype=np.int64)
-    for index in range(1, len(places)):
-        # of two hosts one is above, so that half of the pairs tell the rest
-        found[index, :index] = np.count_nonzero(places[index] < places[:index], axis=1)
-    below = np.tri(len(places), k=-1, dtype=np.int64) * places.shape[1] - found
-    return np.asarray(found + below.T)
 
 
 WINDOW = timedelta(hours=24)
@@ -308,7 +268,7 @@ WINDOW = timedelta(hours=24)
 updates change them, and no host shows it. A day is also how long an A/A test of a host counts for its studies."""
 
 
-def require_comparable(estimates: Sequence[HostEstimate], *, window: timedelta = WINDOW) -> None:
+def require_comparable(estimates: Sequence[fleet.HostEstimate], *, window: timedelta = WINDOW) -> None:
     """Raise PreconditionError where the levels of these hosts were measured at times that cannot be compared.
 
     A ratio needs no such check: both arms of it were measured in turn on the same host.
@@ -339,7 +299,7 @@ SHARE_MAX = 0.5
 """A value that half of the others have explains nothing."""
 
 
-def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tuple[Trait, ...]:
+def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tuple[fleet.Trait, ...]:
     """Return the facts that odd hosts have and the others seldom have, the most telling first.
 
     `facts` are each host's facts by key. A key whose value is another one on nearly every host (a serial number, a
@@ -347,32 +307,21 @@ def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tupl
     """
     odd_hosts = [host for host in facts if host in odd]
     others = [host for host in facts if host not in odd]
-    if not odd_hosts or not others:
-        return ()
-    keys = dict.fromkeys(key for host in odd_hosts for key in facts[host])
-    found = [one for key in keys for one in _of_key(key, facts, odd_hosts, others)]
-    return tuple(one for _, one in sorted(found, key=lambda pair: (pair[1].p, pair[1].others_with, *pair[0])))
-
-
-def _of_key(
-    key: str, facts: Mapping[str, Mapping[str, str]], odd: Collection[str], others: Collection[str]
-) -> Iterator[tuple[tuple[int, str], Trait]]:
-    """Yield the values of a fact that tell, each with its place in the order: by how much the others agree."""
-    theirs = Counter(facts[host].get(key, "absent") for host in others)
-    usual, most = theirs.most_common(1)[0]
-    if len(others) > 1 and most == 1:  # another value on each host
-        return
-    for value, count in Counter(facts[host].get(key, "absent") for host in odd).items():
-        if theirs[value] / len(others) >= SHARE_MAX:
+    found = list[tuple[tuple[float, int, int, str], fleet.Trait]]()
+    for key in dict.fromkeys(key for host in odd_hosts for key in facts[host]) if others else ():
+        theirs = Counter(facts[host].get(key, "absent") for host in others)
+        usual, most = theirs.most_common(1)[0]
+        if len(others) > 1 and most == 1:  # another value on each host
             continue
-        p = fisher(count, len(odd), theirs[value], len(others))
-        yield (
-            (-most, key),
-            Trait(
-                key=key, value=value, usual=usual, odd_with=count, odd=len(odd), others_with=theirs[value],
-                others=len(others), p=p,
-            ),
-        )  # fmt: skip
+        for value, count in Counter(facts[host].get(key, "absent") for host in odd_hosts).items():
+            if (with_it := theirs[value]) / len(others) < SHARE_MAX:
+                p = fisher(count, len(odd_hosts), with_it, len(others))
+                trait = fleet.Trait(
+                    key=key, value=value, usual=usual, odd_with=count, odd=len(odd_hosts), others_with=with_it,
+                    others=len(others), p=p,
+                )  # fmt: skip
+                found.append(((p, with_it, -most, key), trait))
+    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
 
 
 CHANGING = (
@@ -395,7 +344,7 @@ def flat(facts: object) -> dict[str, str]:
     return {key: text for key, text in _flat(facts, "", 0) if not key.startswith(CHANGING)}
 
 
-def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...]:
+def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[fleet.Difference, ...]:
     """Return the facts that differ between hosts, those first in which the fewest hosts stand apart.
 
     `facts` are each host's facts by key. A fact that is another one on every host (of more than two) names hosts and
@@ -408,8 +357,8 @@ def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...
             hosts.setdefault(mine.get(key, "absent"), []).append(host)
         if len(hosts) > 1 and (len(hosts) < len(facts) or len(facts) == 2):
             ordered = sorted(hosts.items(), key=lambda one: (-len(one[1]), one[0]))
-            values = tuple(FactValue(value=value, hosts=tuple(names)) for value, names in ordered)
-            found.append(Difference(key=key, values=values))
+            values = tuple(fleet.FactValue(value=value, hosts=tuple(names)) for value, names in ordered)
+            found.append(fleet.Difference(key=key, values=values))
     return tuple(sorted(found, key=lambda one: (sum(len(value.hosts) for value in one.values[1:]), one.key)))
 
 
@@ -468,7 +417,9 @@ def _text(value: object) -> str:
 _HOUR_SECONDS = 3600.0
 
 
-def drift_between(before: HostEstimate, after: HostEstimate, *, workload: str, metric: str) -> HostDrift:
+def drift_between(
+    before: fleet.HostEstimate, after: fleet.HostEstimate, *, workload: str, metric: str
+) -> fleet.HostDrift:
     """Return the ratio of a host's later level to its earlier one, with its 95 % interval."""
     squares = (before.error**2, after.error**2)
     error = math.sqrt(sum(squares))
@@ -476,7 +427,7 @@ def drift_between(before: HostEstimate, after: HostEstimate, *, workload: str, m
     df = sum(squares) ** 2 / (squares[0] ** 2 / before.df + squares[1] ** 2 / after.df) if error else before.df
     reach = two_sided(CONFIDENCE, df) * error
     change = after.value - before.value
-    return HostDrift(
+    return fleet.HostDrift(
         workload=workload,
         metric=metric,
         estimate=math.exp(change),
@@ -497,32 +448,32 @@ ROUNDS_MIN = 3
 """A standard error of fewer rounds has a heavy tail that no interval of many hosts repairs."""
 
 
-def summary_of(record: StudyRecord) -> HostSummary:
+def summary_of(record: StudyRecord) -> fleet.HostSummary:
     study, evidence = record.study, evidence_of(record)
     begun, ended = _span(record)
     # the verdicts alone: all else that a result has takes ten times as long
     against = (study.baseline, study.metric)
     levels = ((workload.name, level_of("", record, workload.name, evidence)) for workload in study.compared)
-    return HostSummary(
+    return fleet.HostSummary(
         study=study.id,
         source=hashlib.sha256(record.facts.encode(errors="surrogatepass")).hexdigest(),
         begun=begun,
         ended=ended,
         verdicts=tuple(one for one in verdicts_of(evidence) if (one.baseline, one.metric) == against),
         levels=tuple((workload, one) for workload, one in levels if one is not None),
-        facts=known_facts(record, record.study.baseline),
+        facts=known_facts(record, study.baseline),
         methods=record.methods,
     )
 
 
-def estimate_of(host: str, summary: HostSummary, one: Comparison) -> HostEstimate | None:
+def estimate_of(host: str, summary: fleet.HostSummary, one: Comparison) -> fleet.HostEstimate | None:
     """Return a host's effect with the standard error that went into its interval; None where there is none.
 
     A comparison's `noise` has the allowance for autocorrelation in it already.
     """
     if one.ratio is None or not one.noise or one.rounds < ROUNDS_MIN:
         return None
-    return HostEstimate(
+    return fleet.HostEstimate(
         host=host,
         value=math.log(one.ratio.estimate),
         error=one.noise / math.sqrt(one.rounds),
@@ -532,7 +483,9 @@ def estimate_of(host: str, summary: HostSummary, one: Comparison) -> HostEstimat
     )
 
 
-def level_of(host: str, record: StudyRecord, workload: str, evidence: Evidence | None = None) -> HostEstimate | None:
+def level_of(
+    host: str, record: StudyRecord, workload: str, evidence: Evidence | None = None
+) -> fleet.HostEstimate | None:
     """Return the logarithm of the baseline's main metric over the rounds of a host; None for too few rounds.
 
     `evidence` is the study's, where it is known already.
@@ -547,7 +500,7 @@ def level_of(host: str, record: StudyRecord, workload: str, evidence: Evidence |
     # the standard error of an AR(1) series
     error = spread / math.sqrt(len(logs)) * math.sqrt((1 + lag1) / (1 - lag1))
     begun, ended = _span(record)
-    return HostEstimate(host=host, value=fmean(logs), error=error, df=len(logs) - 1, begun=begun, ended=ended)
+    return fleet.HostEstimate(host=host, value=fmean(logs), error=error, df=len(logs) - 1, begun=begun, ended=ended)
 
 
 def _span(record: StudyRecord) -> tuple[datetime, datetime]:
@@ -574,10 +527,10 @@ def known_facts(record: StudyRecord, arm: str) -> Mapping[str, str]:
 RANK_SEED = 1
 
 
-def answer(study: Study, summaries: Mapping[str, HostSummary]) -> FleetReport:
+def answer(study: Study, summaries: Mapping[str, fleet.HostSummary]) -> fleet.FleetReport:
     """Return the answer of the same study on many hosts: `study` is one of theirs, `summaries` are by their names."""
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
-    return FleetReport(
+    return fleet.FleetReport(
         hosts=tuple(summaries),
         study=study,
         effects=tuple(
@@ -588,20 +541,21 @@ def answer(study: Study, summaries: Mapping[str, HostSummary]) -> FleetReport:
     )
 
 
-def _effect(summaries: Mapping[str, HostSummary], workload: str, candidate: str) -> FleetEffect:
+def _effect(summaries: Mapping[str, fleet.HostSummary], workload: str, candidate: str) -> fleet.FleetEffect:
     found = {
         host: one
         for host, summary in summaries.items()
         for one in summary.verdicts
         if (one.workload, one.candidate) == (workload, candidate)
     }
+    verdicts = (fleet.HostVerdict(host=host, verdict=one.verdict, ratio=one.ratio) for host, one in found.items())
     known = {host: estimate_of(host, summaries[host], one) for host, one in found.items()}
     estimates = tuple(one for one in known.values() if one is not None)
     points, group = _apart(estimates) if len(estimates) >= HOSTS_MIN else ((), ())
-    return FleetEffect(
+    return fleet.FleetEffect(
         workload=workload,
         candidate=candidate,
-        verdicts=tuple(HostVerdict(host=host, verdict=one.verdict, ratio=one.ratio) for host, one in found.items()),
+        verdicts=tuple(verdicts),
         estimates=estimates,
         left_out=tuple(host for host in summaries if known.get(host) is None),
         pooled=pooled(estimates) if len(estimates) > 1 else None,
@@ -610,7 +564,7 @@ def _effect(summaries: Mapping[str, HostSummary], workload: str, candidate: str)
     )
 
 
-def _level(summaries: Mapping[str, HostSummary], arm: str, workload: str) -> FleetLevel:
+def _level(summaries: Mapping[str, fleet.HostSummary], arm: str, workload: str) -> fleet.FleetLevel:
     """Judge the baseline's level: refused, with the reason, where hosts cannot be compared."""
     estimates = tuple(
         replace(one, host=host)
@@ -620,19 +574,12 @@ def _level(summaries: Mapping[str, HostSummary], arm: str, workload: str) -> Fle
     )
     there = {one.host for one in estimates}
     left_out = tuple(host for host in summaries if host not in there)
+    level = fleet.FleetLevel(workload=workload, arm=arm, estimates=estimates, left_out=left_out)
     try:
         require_comparable(estimates)
         points, group = _apart(estimates)
     except VirtuneError as error:
-        return FleetLevel(workload=workload, arm=arm, estimates=estimates, left_out=left_out, refused=error.message)
+        return replace(level, refused=error.message)
     odd = {one.host for one in points if one.odd} | set(group)
-    return FleetLevel(
-        workload=workload,
-        arm=arm,
-        estimates=estimates,
-        left_out=left_out,
-        points=points,
-        group=group,
-        ranks=ranks(estimates, seed=RANK_SEED),
-        traits=traits({one.host: summaries[one.host].facts for one in estimates}, odd) if odd else (),
-    )
+    found = traits({one.host: summaries[one.host].facts for one in estimates}, odd)
+    return replace(level, points=points, group=group, ranks=ranks(estimates, seed=RANK_SEED), traits=found)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 import virtune
-from virtune.model.errors import MissingToolError, PreconditionError, UsageError
+from virtune.model.errors import MissingToolError, PreconditionError, UsageError, words_of
 from virtune.model.text import printable
 from virtune.shell import CommandError, cache_directory, needs_of, run
 
@@ -82,19 +82,10 @@ def artefact_for(host: HostPlatform, wheelhouse: Path | None) -> Path:
     It is kept in the cache until something else goes into it. Raises PreconditionError where it cannot be made.
     """
     ours = own_files()
-    others = (
-        [] if wheelhouse is None else [(one.name, one.stat().st_size) for one in sorted(wheelhouse.glob("*.whl"))]
-    )
-    makes = [
-        {one: hashlib.sha256(content).hexdigest() for one, content in ours.items()},
-        *needed(),
-        *_OF_SCIPY,
-        *_OF_OTHERS,
-        *_DROPPED,
-        *_KINDS,
-        str(wheelhouse),
-        others,
-    ]
+    wheels = [] if wheelhouse is None else sorted(wheelhouse.glob("*.whl"))
+    made_of = {one: hashlib.sha256(content).hexdigest() for one, content in ours.items()}
+    others = [(one.name, one.stat().st_size) for one in wheels]
+    makes = [made_of, *needed(), *_OF_SCIPY, *_OF_OTHERS, *_DROPPED, *_KINDS, str(wheelhouse), others]
     key = hashlib.sha256(json.dumps(makes).encode()).hexdigest()[:16]
     path = cache_directory() / "fleet" / f"virtune-{virtune.__version__}-{host.text}-{key}.tar.gz"
     if path.exists():
@@ -110,7 +101,7 @@ def artefact_for(host: HostPlatform, wheelhouse: Path | None) -> Path:
             _pack(packages, Path(made) / path.name)
             (Path(made) / path.name).replace(path)
     except OSError as error:
-        raise PreconditionError(f"cannot make {path}: {(error.strerror or str(error)).lower()}") from None
+        raise PreconditionError(f"cannot make {path}: {words_of(error)}") from None
     return path
 
 

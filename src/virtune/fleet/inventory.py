@@ -3,6 +3,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,19 +51,17 @@ def read_inventory(text: str, *, source: str) -> tuple[FleetHost, ...]:
 
     Raises UsageError, one sentence with the line, for anything that is not such an inventory.
     """
-    hosts: list[FleetHost] = []
-    lines: dict[str, int] = {}
+    found: dict[str, Found] = {}
     for line, host in _read(text, source):
-        if host.name in lines:
-            where = f" (lines {lines[host.name]} and {line})" if line else ""
+        if host.name in found:
+            where = f" (lines {found[host.name][0]} and {line})" if line else ""
             raise UsageError(f"{source} names the host {host.name!r} twice{where}", hint="give each host one name")
-        lines[host.name] = line
-        hosts.append(host)
-        if len(hosts) > HOSTS_MAX:
+        found[host.name] = line, host
+        if len(found) > HOSTS_MAX:
             raise UsageError(f"{source} names more than {HOSTS_MAX} hosts")
-    if not hosts:
+    if not found:
         raise UsageError(f"{source} names no host", hint="a line such as `web1 rack=3` names one")
-    return tuple(hosts)
+    return tuple(host for _, host in found.values())
 
 
 def is_ssh_config(text: str) -> bool:
@@ -150,7 +149,10 @@ def _from_ansible(text: str, source: str) -> Iterator[Found]:
     groups: dict[str, list[str]] = {}
     for group, members in found.items():
         if group != "_meta" and isinstance(members, dict):
-            for name in _names(members.get("hosts", []), source):
+            mine = members.get("hosts", [])
+            if not isinstance(mine, list) or not all(isinstance(one, str) for one in mine):
+                raise UsageError(f"{source} has a group whose hosts are not a list of names")
+            for name in mine:
                 groups.setdefault(name, []).append(group)
     for name in dict.fromkeys([*groups, *variables]):
         mine = _table(variables.get(name, {}), source)
@@ -161,23 +163,14 @@ def _from_ansible(text: str, source: str) -> Iterator[Found]:
         labels = [(f"group.{group}", "yes") for group in groups.get(name, []) if group not in ("all", "ungrouped")]
         own = mine.get("virtune_labels", {})
         labels += [_label(f"{key}={value}", where) for key, value in _table(own, source).items()]
-        yield 0, _host(name, _ansible_target(name, mine), labels, where, reach=_ansible_reach(by, mine))
+        space, pod, inside = (mine.get(f"ansible_kubectl_{one}") for one in ("namespace", "pod", "container"))
+        in_pod = "/".join([KUBECTL + str(space or "default"), str(pod), *([str(inside)] if inside else [])])
+        reach = {"local": LOCAL, "kubectl": in_pod}.get(by, "")
+        target = _target(str(mine.get("ansible_host", name)), mine.get("ansible_user"), mine.get("ansible_port"))
+        yield 0, _host(name, target, labels, where, reach=reach)
 
 
 _CONNECTIONS = ("ssh", "smart", "paramiko", "local", "kubectl")
-
-
-def _ansible_reach(connection: str, variables: Mapping[str, Any]) -> str:
-    if connection != "kubectl":
-        return LOCAL if connection == "local" else ""
-    names = [variables.get(f"ansible_kubectl_{one}") for one in ("namespace", "pod", "container")]
-    return KUBECTL + "/".join([str(names[0] or "default"), str(names[1]), *(str(one) for one in names[2:] if one)])
-
-
-def _ansible_target(name: str, variables: Mapping[str, Any]) -> str:
-    return _target(
-        str(variables.get("ansible_host", name)), variables.get("ansible_user"), variables.get("ansible_port")
-    )
 
 
 def _target(address: str, user: object, port: object) -> str:
@@ -195,12 +188,6 @@ def _table(found: object, source: str) -> Mapping[str, Any]:
     return found
 
 
-def _names(found: object, source: str) -> Sequence[str]:
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise UsageError(f"{source} has a group whose hosts are not a list of names")
-    return found
-
-
 def _host(name: str, target: str, labels: Sequence[tuple[str, str]], where: str, *, reach: str = "") -> FleetHost:
     if not _NAME.fullmatch(name):
         hint = "ssh_config says a host's port and user; `NAME ssh=USER@ADDRESS` says what ssh is called with"
@@ -214,18 +201,16 @@ def _host(name: str, target: str, labels: Sequence[tuple[str, str]], where: str,
     target = reach or (f"ssh://{target}" if target == LOCAL else target)
     if len(labels) > LABELS_MAX:
         raise UsageError(f"{where}: more than {LABELS_MAX} labels")
-    twice = next((key for key, _ in labels if [one for one, _ in labels].count(key) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{where}: the label {twice!r} is given twice")
+    if twice := [key for key, count in Counter(key for key, _ in labels).items() if count > 1]:
+        raise UsageError(f"{where}: the label {twice[0]!r} is given twice")
     return FleetHost(name=name, target=target, labels=tuple(sorted(labels)))
 
 
 def _label(word: str, where: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not _LABEL.fullmatch(key) or not value or value != printable(value, most=200):
-        raise UsageError(
-            f"{where}: {printable(word, most=60)!r} is not a label", hint="labels are KEY=VALUE, such as rack=3"
-        )
+        hint = "labels are KEY=VALUE, such as rack=3"
+        raise UsageError(f"{where}: {printable(word, most=60)!r} is not a label", hint=hint)
     return key, value
 
 
@@ -234,17 +219,13 @@ def chosen(hosts: Iterable[FleetHost], *, names: Sequence[str], labels: Sequence
 
     Raises UsageError for an unknown name and where none is left.
     """
-    every = tuple(hosts)
-    known = {one.name for one in every}
+    every = {one.name: one for one in hosts}
     for name in names:
-        if name not in known:
+        if name not in every:
             raise UsageError(f"no host {name!r} in the inventory", hint="`virtune fleet inventory` lists them")
-    wanted = [_label(word, "--label") for word in labels]
-    left = tuple(
-        one
-        for one in every
-        if (not names or one.name in names) and all(one.label(key) == value for key, value in wanted)
-    )
+    wanted = {_label(word, "--label") for word in labels}
+    named = (one for name, one in every.items() if not names or name in names)
+    left = tuple(one for one in named if wanted <= {*one.labels})
     if not left:
         raise UsageError(f"no host has the label {' and '.join(labels)}", hint="`virtune fleet inventory` lists them")
     return left

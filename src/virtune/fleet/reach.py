@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from virtune.fleet import ssh
-from virtune.fleet.ssh import HostError, error_in
+from virtune.fleet.ssh import HostError, Lost, error_in
 from virtune.model.fleet import KUBECTL, FleetHost
 from virtune.model.text import printable
 from virtune.shell import CommandError, Output, Warden, find, last_line, run
@@ -25,18 +25,15 @@ _NOT_FOUND = (126, 127)
 _MISSING = {"virtune": "`virtune fleet install` brings it there; `--virtune PATH` names one that is there"}
 """What helps where a program is not found."""
 
-Lost = tuple[str, str | None]
-"""Why a host was not reached, and the next thing to do."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
     """One way to hosts: the `program` that it needs here, empty for none.
 
     `opened` opens a connection, which all commands to a host share, and gives the words that begin them. `command` is
-    what runs a command there. `lost` says of the exit status and the output of such a
-    command why the connection failed, and None where the status is that of the command. `whose` PATH is searched
-    there. A command of this machine runs in `place`.
+    what runs a command there. `lost` says of the exit status and the output of such a command why the connection
+    failed, and None where the status is that of the command. `whose` PATH is searched there. A command of this
+    machine runs in `place`.
     """
 
     program: str
@@ -77,12 +74,12 @@ class Connection:
         """Run a command there to its end and return its output, but for what it prints `into` a file. Raises
         HostError with the reason.
         """
-        asked = self.command(command)
-        every, place = tuple(range(256)), CARRIERS[self.host.way].place
+        way, every = CARRIERS[self.host.way], tuple(range(256))
         try:
             done = run(
-                asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, into=into, place=place
-            )
+                way.command(self, command), timeout_seconds=timeout_seconds, most_bytes=most_bytes, ok=every,
+                into=into, place=way.place,
+            )  # fmt: skip
         except CommandError as error:
             raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
         if done.status != 0 and (lost := self.lost(done.status, done.stderr)) is not None:
@@ -90,11 +87,12 @@ class Connection:
         if done.status in ok:
             return done
         if done.status in _NOT_FOUND:
-            raise HostError(
-                f"`{command[0]}` is not installed there, or not on the PATH of {CARRIERS[self.host.way].whose}",
-                hint=_MISSING.get(PurePosixPath(command[0]).name),
-            )
-        raise _ended(command, done)
+            said = f"`{command[0]}` is not installed there, or not on the PATH of {way.whose}"
+            raise HostError(said, hint=_MISSING.get(PurePosixPath(command[0]).name))
+        if (known := error_in(done.stderr)) is not None:  # the words of a virtune there
+            raise HostError(known[0], hint=known[1])
+        why = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
+        raise HostError(f"`{shlex.join(command)}` ended with {done.status}: {why}")
 
 
 @contextlib.contextmanager
@@ -114,17 +112,6 @@ def require_programs(hosts: Sequence[FleetHost]) -> None:
             find(program)
 
 
-def _over_ssh(connection: Connection, command: Sequence[str]) -> list[str]:
-    # the shell there reads it
-    return [*connection.words, *ssh.destination(connection.host), shlex.join(command)]
-
-
-def _ssh_lost(status: int, said: str) -> Lost | None:
-    if status != ssh.SSH_FAILED:
-        return None
-    return f"the connection was lost: {last_line(said) or 'ssh gave no reason'}", None
-
-
 @contextlib.contextmanager
 def _in_pod(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
     # each command connects by itself; what follows a study would run elsewhere, and KUBECONFIG may be relative
@@ -132,11 +119,6 @@ def _in_pod(warden: Warden, host: FleetHost, name: str, seconds: int) -> Iterato
     namespace, pod, *container = host.target.removeprefix(KUBECTL).split("/")
     in_it = (word for one in container for word in ("-c", one))
     yield (*at, find("kubectl"), "exec", "-n", namespace, pod, *in_it)
-
-
-def _by_kubectl(connection: Connection, command: Sequence[str]) -> list[str]:
-    # no shell reads it
-    return [*connection.words, "--", *command]
 
 
 _ENDED_THERE = re.compile(r"command terminated with exit code (\d+)")
@@ -168,7 +150,13 @@ def _kubectl_lost(status: int, said: str) -> Lost | None:
 
 
 CARRIERS: Mapping[str, Carrier] = {
-    "ssh": Carrier(program="ssh", whose="ssh's commands", opened=ssh.opened, command=_over_ssh, lost=_ssh_lost),
+    "ssh": Carrier(
+        program="ssh",
+        whose="ssh's commands",
+        opened=ssh.opened,
+        command=lambda to, command: [*to.words, *ssh.destination(to.host), shlex.join(command)],  # a shell reads it
+        lost=ssh.lost,
+    ),
     "local": Carrier(
         program="",
         whose="this virtune",
@@ -178,15 +166,11 @@ CARRIERS: Mapping[str, Carrier] = {
         place=Path("/"),  # as a study that is begun there runs
     ),
     "kubectl": Carrier(
-        program="kubectl", whose="its container", opened=_in_pod, command=_by_kubectl, lost=_kubectl_lost
+        program="kubectl",
+        whose="its container",
+        opened=_in_pod,
+        command=lambda to, command: [*to.words, "--", *command],  # no shell reads it
+        lost=_kubectl_lost,
     ),
 }
 """How hosts are reached, by what `FleetHost.way` says."""
-
-
-def _ended(command: Sequence[str], done: Output) -> HostError:
-    """Say why a command ended: in the words of the virtune of that host where it was one, with its hint."""
-    if (said := error_in(done.stderr)) is not None:
-        return HostError(said[0], hint=said[1])
-    why = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
-    return HostError(f"`{shlex.join(command)}` ended with {done.status}: {why}")

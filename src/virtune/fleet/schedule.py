@@ -20,13 +20,13 @@ def tasks_of(
     others = [host for host in hosts if host.name != reference]
     Random(seed).shuffle(others)  # noqa: S311 - an order, not a secret
     step = batch or max(1, len(others))
-    batches = [others[start : start + step] for start in range(0, len(others), step)]
-    if not reference:
-        return numbered(run, batches)
-    again = [host for host in hosts if host.name == reference]
-    if not again:
-        raise UsageError(f"the reference host {reference!r} is not among the hosts", hint="name one of them")
-    return numbered(run, [again, *(part for one in batches for part in (one, again))])
+    parts = [others[start : start + step] for start in range(0, len(others), step)]
+    if reference:
+        again = [host for host in hosts if host.name == reference]
+        if not again:
+            raise UsageError(f"the reference host {reference!r} is not among the hosts", hint="name one of them")
+        parts = [again, *(part for one in parts for part in (one, again))]
+    return numbered(run, parts)
 
 
 def numbered(run: str, parts: Sequence[Sequence[FleetHost]]) -> tuple[FleetTask, ...]:
@@ -53,11 +53,8 @@ def next_task(
     loaded = [*now, *lost]
     taken = {value for one in loaded for value in shared(one, shares)}
     names = {one.host.name for one in loaded}
-    for one in waiting:
-        free = one.host.name not in names and not taken & shared(one, shares)
-        if one.part == waiting[0].part and free:
-            return one
-    return None
+    mine = (one for one in waiting if one.part == waiting[0].part and one.host.name not in names)
+    return next((one for one in mine if not taken & shared(one, shares)), None)
 
 
 def whole_seconds(

@@ -6,7 +6,6 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, VirtuneError
@@ -95,8 +94,11 @@ _SPARE_SECONDS = 30.0
 
 _LOG_MAX = 20_000
 _TICK_SECONDS = 0.02
-SSH_FAILED = 255
+_FAILED = 255
 """The exit code of ssh where the connection failed."""
+
+Lost = tuple[str, str | None]
+"""Why a host was not reached, and the next thing to do."""
 
 _ERROR, _HINT = "error: ", "hint: "
 
@@ -132,7 +134,14 @@ def opened(warden: Warden, host: FleetHost, name: str, connect_seconds: int) -> 
     words = (find("ssh"), *config_words(host), "-T", *_options(f"ConnectTimeout={connect_seconds}", *_ALONE))
     master = [*words, "-M", "-N", "-S", str(socket), *destination(host)]
     with warden.running(master, name=name) as child:
-        _await(child, socket, connect_seconds + _SPARE_SECONDS, host)
+        limit = connect_seconds + _SPARE_SECONDS
+        deadline = time.monotonic() + limit
+        while not socket.exists():  # ssh makes it when it has been let in
+            if child.poll() is not None:
+                raise _reason(child, host)
+            if time.monotonic() > deadline:
+                raise HostError(f"ssh was not let in within {limit:g} s")
+            time.sleep(_TICK_SECONDS)
         yield (*words, "-o", "ControlMaster=no", "-S", str(socket))
 
 
@@ -144,15 +153,11 @@ def error_in(text: str) -> tuple[str, str | None] | None:
     return (errors[-1], hints[-1] if hints else None) if errors else None
 
 
-def _await(child: Child, socket: Path, seconds: float, host: FleetHost) -> None:
-    """Wait until the connection is open. ssh makes its socket when it has been let in."""
-    deadline = time.monotonic() + seconds
-    while not socket.exists():
-        if child.poll() is not None:
-            raise _reason(child, host)
-        if time.monotonic() > deadline:
-            raise HostError(f"ssh was not let in within {seconds:g} s")
-        time.sleep(_TICK_SECONDS)
+def lost(status: int, said: str) -> Lost | None:
+    """Return why the connection failed, by how a command over it ended; None where it did not."""
+    return (
+        (f"the connection was lost: {last_line(said) or 'ssh gave no reason'}", None) if status == _FAILED else None
+    )
 
 
 def _reason(child: Child, host: FleetHost) -> HostError:

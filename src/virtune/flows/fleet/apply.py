@@ -8,6 +8,7 @@ nothing but the name of the change: what a killed virtune or a broken connection
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import pairwise
 
 from virtune.apply.journal import Journal, Step
 from virtune.fleet.ssh import HostError
@@ -32,21 +33,15 @@ _ENTRIES = "virtune/journal/1"
 def vms_by_host(hosts: Sequence[FleetHost], names: Sequence[str]) -> tuple[HostVms, ...]:
     """Return which VMs of which hosts are meant: `HOST/VM`, or `VM` on every host. Raises UsageError otherwise."""
     known = {one.name: one for one in hosts}
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, dict[str, None]] = {one: {} for one in known}
     for name in names:
         host, slash, vm = name.partition("/")
-        if not slash:
-            for one in known:
-                wanted.setdefault(one, []).append(name)
-        elif host in known and vm:
-            wanted.setdefault(host, []).append(vm)
-        else:
-            raise UsageError(
-                f"no host {printable(host, most=60)!r} is chosen", hint="HOST/VM, as the audit writes it"
-            )
-    return tuple(
-        HostVms(host=host, vms=tuple(dict.fromkeys(wanted[host.name]))) for host in hosts if host.name in wanted
-    )
+        if slash and not (host in known and vm):
+            hint = "HOST/VM, as the audit writes it"
+            raise UsageError(f"no host {printable(host, most=60)!r} is chosen", hint=hint)
+        for one in [host] if slash else known:
+            wanted[one][vm if slash else name] = None
+    return tuple(HostVms(host=known[host], vms=(*vms,)) for host, vms in wanted.items() if vms)
 
 
 def previews(every: Sequence[HostVms], access: FleetAccess, words: Sequence[str]) -> list[Asked[str]]:
@@ -82,8 +77,8 @@ def make_change(
 
     found: list[ChangedHost] = []
     hosts = [one.host for one in change.hosts]
-    batches = [hosts[start : start + batch] for start in range(canary, len(hosts), batch)]
-    for step in [hosts[:canary], *batches] if canary else batches:
+    starts = [*([0] if canary else []), *range(canary, len(hosts), batch), len(hosts)]
+    for step in (hosts[start:end] for start, end in pairwise(starts)):
         if any(one.failed for one in found):
             found += [ChangedHost(name=host.name, state="untouched") for host in step]
         else:

@@ -7,17 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from virtune.model import fleet
 from virtune.model.finding import Audited, Rule, Severity
-from virtune.model.fleet import (
-    FleetEffect,
-    FleetHistory,
-    FleetLevel,
-    FleetReport,
-    FunnelPoint,
-    HostAudit,
-    HostEstimate,
-    HostHistory,
-)
 from virtune.model.metric import BY_ID
 from virtune.model.result import Fitness
 from virtune.model.study import Study
@@ -97,7 +88,7 @@ others."""
 _FLEET_CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
 
 
-def fleet_charts(found: FleetReport) -> Iterator[Chart]:
+def fleet_charts(found: fleet.FleetReport) -> Iterator[Chart]:
     for effect in found.effects:
         if any(one.ratio for one in effect.verdicts):
             yield forest_of_hosts(effect, found.study)
@@ -109,7 +100,7 @@ def fleet_charts(found: FleetReport) -> Iterator[Chart]:
             yield rank_intervals(level)
 
 
-def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
+def forest_of_hosts(effect: fleet.FleetEffect, study: Study) -> Chart:
     """Draw the difference on every host, the mean over hosts, and where the next host will be."""
     every = [(one.host, one.verdict.value, one.ratio) for one in effect.verdicts if one.ratio is not None]
     every.sort(key=lambda one: one[2].estimate)
@@ -153,7 +144,7 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
     )
 
 
-def funnel_plot(level: FleetLevel, study: Study) -> Chart:
+def funnel_plot(level: fleet.FleetLevel, study: Study) -> Chart:
     """Draw each host's distance from the others over its standard error, within the limits of the funnel."""
     errors = {one.host: one.error for one in level.estimates}
     points = sorted(level.points, key=lambda one: errors[one.host])
@@ -195,7 +186,7 @@ def funnel_plot(level: FleetLevel, study: Study) -> Chart:
     )  # fmt: skip
 
 
-def rank_intervals(level: FleetLevel) -> Chart:
+def rank_intervals(level: fleet.FleetLevel) -> Chart:
     """Draw the rank of each host with its interval: hosts whose intervals overlap are not told apart."""
     ranks = _outermost(sorted(level.ranks, key=lambda one: one.rank))
     rows = [{"host": one.host, "rank": one.rank, "low": one.low - 0.3, "high": one.high + 0.3} for one in ranks]
@@ -213,7 +204,7 @@ def rank_intervals(level: FleetLevel) -> Chart:
     )  # fmt: skip
 
 
-def matrix(effects: Sequence[FleetEffect]) -> Chart:
+def matrix(effects: Sequence[fleet.FleetEffect]) -> Chart:
     """Draw the verdicts as a table: a row for each host, a column for each candidate under each workload."""
     rows: list[dict[str, str]] = []
     for effect in effects:
@@ -241,7 +232,7 @@ def matrix(effects: Sequence[FleetEffect]) -> Chart:
     )  # fmt: skip
 
 
-def rule_map(audits: Sequence[HostAudit]) -> Chart | None:
+def rule_map(audits: Sequence[fleet.HostAudit]) -> Chart | None:
     """Draw hosts by rules, with the number of VMs concerned; None where fewer than two hosts have findings."""
     rows = rule_rows(audits)
     cells = [
@@ -292,11 +283,11 @@ def _left_out(count: int) -> str:
     return f" {count_text(count, 'host')} between these are in the tables only." if count else ""
 
 
-def _state(one: FunnelPoint) -> str:
+def _state(one: fleet.FunnelPoint) -> str:
     return "odd" if one.odd else "beyond its line" if abs(one.distance) > one.limit else "like the others"
 
 
-def _funnel_row(one: FunnelPoint, error: float) -> tuple[str, ...]:
+def _funnel_row(one: fleet.FunnelPoint, error: float) -> tuple[str, ...]:
     distance, limits = change_words(math.exp(one.distance)), limits_text(one.limit)
     return (one.host, distance, limits, format_share(error, 1), f"{one.adjusted:.2g}")
 
@@ -358,13 +349,13 @@ _BAND = 2.0
 """Half the width of the band around what is expected, in standard deviations between studies: 95 % lie in it."""
 
 
-def history_charts(found: FleetHistory) -> Iterator[Chart]:
+def history_charts(found: fleet.FleetHistory) -> Iterator[Chart]:
     """Draw the levels of each host over time, a picture for each workload."""
     for workload in dict.fromkeys(one.workload for one in found.hosts):
         yield _history_chart([one for one in found.hosts if one.workload == workload], found, workload)
 
 
-def _history_chart(hosts: Sequence[HostHistory], found: FleetHistory, workload: str) -> Chart:
+def _history_chart(hosts: Sequence[fleet.HostHistory], found: fleet.FleetHistory, workload: str) -> Chart:
     drawn = sorted(hosts, key=lambda one: (one.host != found.reference, not one.changes))[:HISTORIES_SHOWN]
     judged = [one for one in hosts if one.judged]
     others = [one for one in judged if one.host != found.reference] or judged
@@ -396,11 +387,11 @@ def _history_chart(hosts: Sequence[HostHistory], found: FleetHistory, workload: 
     )
 
 
-def _at(one: HostHistory, level: HostEstimate) -> str:
+def _at(one: fleet.HostHistory, level: fleet.HostEstimate) -> str:
     return next((change_words(change.ratio) for change in one.changes if change.begun == level.begun), "")
 
 
-def _levels(one: HostHistory) -> Iterator[dict[str, Any]]:
+def _levels(one: fleet.HostHistory) -> Iterator[dict[str, Any]]:
     part, band = 0, _BAND * one.spread
     for level, expected in zip(one.levels, one.expected, strict=True):
         change = _at(one, level)
