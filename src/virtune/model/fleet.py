@@ -268,12 +268,12 @@ class FleetEffect:
     ]
     group: Annotated[tuple[Name, ...], SMALLER_GROUP] = ()
 
-    def settled(self, margin: float, *, higher: bool) -> Verdict:
+    def settled(self, margin: float, sign: float) -> Verdict:
         """Say what all hosts together show: by their mean of POOLED_MIN hosts and more, else by what each shows."""
         if self.pooled is None or len(self.estimates) < POOLED_MIN:
             found = {one.verdict for one in self.verdicts}
             return found.pop() if len(found) == 1 else Verdict.UNDECIDED
-        low, high = (self.pooled.low, self.pooled.high) if higher else (-self.pooled.high, -self.pooled.low)
+        low, high = sorted((sign * self.pooled.low, sign * self.pooled.high))
         if low > 0 or high < 0:
             return Verdict.BETTER if low > 0 else Verdict.WORSE
         return Verdict.SAME if high <= math.log1p(margin) else Verdict.UNDECIDED
@@ -506,9 +506,9 @@ class FleetSearch:
         return self.arms[0][0]
 
     @property
-    def higher(self) -> bool:
-        """Whether more of the metric is better."""
-        return BY_ID[self.metric].better == "higher"
+    def sign(self) -> float:
+        """What makes more better of a logarithm of the metric: 1, or -1 where less of it is better."""
+        return 1.0 if BY_ID[self.metric].better == "higher" else -1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -592,7 +592,7 @@ class FleetTuning:
             return Recommendation.UNDECIDED
         if self.winner == self.search.baseline:
             return Recommendation.KEEP
-        found = [one.settled(self.search.margin, higher=self.search.higher) for one in self.confirmed]
+        found = [one.settled(self.search.margin, self.search.sign) for one in self.confirmed]
         if found and all(one is Verdict.BETTER for one in found):
             return Recommendation.CHANGE
         none = found and all(one in (Verdict.SAME, Verdict.WORSE) for one in found)

@@ -18,7 +18,7 @@ FAILED = 1
 """The exit code where a host failed."""
 
 inventory_options = adding(
-    click.option("--inventory", "-i", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    click.option("--inventory", "-i", "files", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
                  help="Hosts: a host or libvirt URI a line with labels (`web1 rack=3`), an ssh_config, a "
                       "libvirt.conf, or the JSON of `ansible-inventory --list`; repeatable."),
     click.option("--ansible", multiple=True, metavar="SOURCE",
@@ -58,14 +58,7 @@ def fleet_of(words: dict[str, Any]) -> "Fleet":
     """Return the fleet that these options name."""
     from virtune.flows.fleet.ask import Fleet
 
-    return Fleet(
-        files=words["inventory"],
-        ansible=words["ansible"],
-        libvirt=words["libvirt"],
-        ssh_config=words["ssh_config"],
-        names=words["names"],
-        labels=words["labels"],
-    )
+    return Fleet(**{one: words[one] for one in ("files", "ansible", "libvirt", "ssh_config", "names", "labels")})
 
 
 def tell(document: object, lines: Iterable[str], *, as_json: bool, failed: bool = False) -> int:

@@ -27,45 +27,34 @@ TAIL_MAX = 8000
 @click.option("--rows", is_flag=True, help="Write the study TASK as a bundle of its rows and captures.")
 @click.option("--changes", is_flag=True, help="Write what the journal of the change TASK holds.")
 @click.option("--carry", type=int, default=None, metavar="FD", help="Run it, holding this lock.")
-def here(
-    task: str,
-    words: tuple[str, ...],
-    *,
-    follow: bool,
-    estimate: bool,
-    up: bool,
-    stop: bool,
-    rows: bool,
-    changes: bool,
-    carry: int | None,
-) -> int:
+def here(task: str, words: tuple[str, ...], *, carry: int | None, **asked: bool) -> int:
     """Begin TASK with the WORDS of a study, or say how far it is: a line of JSON."""
     from virtune.flows.fleet import here as fleet_here
 
     if carry is not None:
         return _carry(task, carry)
-    if rows:
+    if asked["rows"]:
         from virtune.flows.stored.import_bundle import rows_bundle
         from virtune.store.store import Store
 
         with Store(fleet_here.own_store(), reading=True) as store:
             sys.stdout.buffer.write(rows_bundle(store, task))
         return 0
-    if changes:
+    if asked["changes"]:
         from virtune.apply.journal import Journal
         from virtune.flows.fleet.apply import JOURNALS, entries_text
         from virtune.shell import data_directory
 
         click.echo(entries_text(Journal(data_directory() / JOURNALS / task)))
         return 0
-    if estimate:
-        click.echo(fleet_here.line_of(_estimated(words, up=up)))
+    if asked["estimate"]:
+        click.echo(fleet_here.line_of(_estimated(words, up=asked["up"])))
         return 0
     if words:
         fleet_here.begin(task, words)
-    if stop:
+    if asked["stop"]:
         fleet_here.stop(task)
-    for found in fleet_here.follow(task) if follow else (fleet_here.progress_of(task),):
+    for found in fleet_here.follow(task) if asked["follow"] else (fleet_here.progress_of(task),):
         click.echo(fleet_here.line_of(found))
         sys.stdout.flush()
     return 0

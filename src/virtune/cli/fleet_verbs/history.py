@@ -2,7 +2,7 @@
 """`virtune fleet runs` and `virtune fleet history`: what a fleet did over weeks."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,15 +41,7 @@ def runs(*, as_json: bool) -> int:
               help="A host that nobody changes: what its level does is taken out of the others'.")  # fmt: skip
 @page_option
 @json_option
-def history(
-    *,
-    folder: Path,
-    store: "StorePlace | None",
-    names: tuple[str, ...],
-    reference: str,
-    html: Path | None,
-    as_json: bool,
-) -> int:
+def history(*, folder: Path, store: "StorePlace | None", html: Path | None, as_json: bool, **asked: Any) -> int:
     """Say how the level of hosts changed over weeks, and which recorded facts changed with it.
 
     The question that was repeated most often is taken, and of each host all studies of it: the level of its baseline
@@ -65,7 +57,7 @@ def history(
     from virtune.report.pages.fleet import history_lines
 
     require_report(html)
-    found = fleet_history(fleet_place(folder, store), names=names, reference=reference)
+    found = fleet_history(fleet_place(folder, store), **asked)
     if html is not None:
         from virtune.report.html.page import fleet_history_page
 

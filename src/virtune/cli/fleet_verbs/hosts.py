@@ -70,17 +70,7 @@ def _probed(
               help="Write one HTML file: rules by hosts and VMs, and facts that differ between hosts.")  # fmt: skip
 @access_options
 @json_option
-def audit(
-    paths: tuple[str, ...],
-    *,
-    connect: str | None,
-    here: bool,
-    ignore: tuple[str, ...],
-    fail_on: str,
-    html: Path | None,
-    as_json: bool,
-    **words: Any,
-) -> int:
+def audit(paths: tuple[str, ...], *, connect: str, html: Path | None, as_json: bool, **words: Any) -> int:
     """Audit the VMs of many hosts: which rule found what on which host.
 
     PATH is a file or folder on each host. Exit 4 when a rule found something (--fail-on), else 1 when a host gave no
@@ -100,7 +90,9 @@ def audit(
     from virtune.report.pages.fleet import audit_lines, together
 
     require_report(html)
-    hosts, asked = hosts_of(fleet_of(words)), _words(paths, connect, ignore, here=here)
+    hosts, asked = hosts_of(fleet_of(words)), ["audit", "--json", "--fail-on", "never"]
+    asked += [*(["--connect", connect] if connect else []), *(["--here"] if words["here"] else [])]
+    asked += [*(word for rule in words["ignore"] for word in ("--ignore", rule)), "--", *paths]
     answers = ask_document(hosts, access_of(words), asked, schema=AUDIT, ok=(0, UNREADABLE), say=progress(words))
     audits, lost = audits_of(answers)
     audited, unread = together(audits)
@@ -111,12 +103,5 @@ def audit(
         differing = _probed(every, access_of(words), lambda _: None)[1] if len(every) > 1 else ()
         write_page(html, fleet_audit_page(audits, lost, differing))
     failed = tell(audit_document(audits, lost), audit_lines(audits, lost), as_json=as_json, failed=bool(lost))
-    code = exit_code(audited, fail_on, unread=bool(unread))
+    code = exit_code(audited, words["fail_on"], unread=bool(unread))
     return failed if failed and code != BREACHED else code
-
-
-def _words(paths: Sequence[str], connect: str | None, ignored: Sequence[str], *, here: bool) -> list[str]:
-    """Return what the virtune of a host is called with."""
-    asked = ["audit", "--json", "--fail-on", "never", *(["--connect", connect] if connect else [])]
-    asked += [*(["--here"] if here else []), *(word for rule in ignored for word in ("--ignore", rule))]
-    return [*asked, "--", *paths]

@@ -36,17 +36,7 @@ wheelhouse_option = adding(
 @click.option("--remove", is_flag=True, help="Remove all that was installed so; studies stay.")
 @access_options
 @json_option
-def install(
-    options: tuple[str, ...],
-    *,
-    wheelhouse: Path | None,
-    python: str,
-    upgrade: bool,
-    back: bool,
-    remove: bool,
-    as_json: bool,
-    **words: Any,
-) -> int:
+def install(options: tuple[str, ...], *, upgrade: bool, back: bool, remove: bool, as_json: bool, **words: Any) -> int:
     """Install this virtune on many hosts by Ansible. A host needs Python 3.11, and no network.
 
     `ansible-playbook` runs virtune's own role; what stands behind -- are its options. Root gets /opt/virtune/VERSION
@@ -70,7 +60,8 @@ def install(
     from virtune.report.pages.fleet import lost_lines
 
     state = "previous" if back else "absent" if remove else "present"
-    wish = InstallWish(state=state, upgrade=upgrade, wheelhouse=wheelhouse, python=python, options=options)
+    python, wheels = words["python"], words["wheelhouse"]
+    wish = InstallWish(state=state, upgrade=upgrade, wheelhouse=wheels, python=python, options=options)
     fleet = replace(fleet_of(words), vault=tuple(_of_vaults(options)))
     hosts = hosts_of(fleet)
     progress(words)(f"ansible-playbook works on {len(hosts)} hosts")

@@ -18,7 +18,7 @@ from virtune.bounded import read_json, read_up_to
 from virtune.fleet.inventory import chosen, is_ssh_config, read_inventory
 from virtune.fleet.reach import Connection, connected, require_programs
 from virtune.fleet.ssh import CONNECT_SECONDS, HostError, address_of
-from virtune.model.errors import UsageError, VirtuneError
+from virtune.model.errors import UsageError, VirtuneError, words_of
 from virtune.model.finding import Audited, Finding, NotLookedAt, Rule, Seen, Unread
 from virtune.model.fleet import Address, FleetHost, HostAnswer, HostAudit, Unreached
 from virtune.model.knob import Change, Risk
@@ -127,7 +127,14 @@ def ask_each(
             found[one.host.name] = one
             state = f"failed: {one.because}" if isinstance(one, Unreached) else "done"
             say(f"{one.host.name}: {state} ({len(found)} of {len(hosts)})")
-    return _told_apart(hosts, found)
+    first: dict[str, str] = {}
+    for host in hosts:
+        one = found[host.name]
+        if not isinstance(one, Unreached) and (before := first.setdefault(one.calls_itself, host.name)) != host.name:
+            because = f"calls itself {one.calls_itself!r}, as {before} does: one host twice, or two hosts of one name"
+            hint = "leave one out, or give it a hostname of its own"
+            found[host.name] = Unreached(host=host, because=because, hint=hint)
+    return [found[host.name] for host in hosts]
 
 
 @contextlib.contextmanager
@@ -179,14 +186,12 @@ def parted(found: Iterable[One | Unreached]) -> tuple[list[One], list[Unreached]
 
 def read_document(text: str, schema: str) -> Mapping[str, Any]:
     """Return a host's document. Raises HostError where it is not one of that schema."""
-    try:
-        with _READ:  # one at a time, whatever hosts print: what is made of a text is ten times as large
-            found = read_json(text)
-    except ValueError:
-        raise HostError(f"what it printed is not the document {schema}") from None
-    if not isinstance(found, dict) or found.get("schema") != schema:
-        raise HostError(f"what it printed is not the document {schema}")
-    return found
+    # one at a time, whatever hosts print: what is made of a text is ten times as large
+    with _READ, contextlib.suppress(ValueError):
+        found = read_json(text)
+        if isinstance(found, dict) and found.get("schema") == schema:
+            return found
+    raise HostError(f"what it printed is not the document {schema}")
 
 
 @contextlib.contextmanager
@@ -210,19 +215,6 @@ def reached(warden: Warden, host: FleetHost, reach: FleetAccess, *, name: str) -
             hint = "install the same version there: `virtune fleet install --upgrade`"
             raise OtherVersionError(f"has virtune {version}, and this is {__version__}", hint=hint)
         yield ready
-
-
-def _told_apart(hosts: Sequence[FleetHost], found: Mapping[str, Asked[Done]]) -> list[Asked[Done]]:
-    first: dict[str, str] = {}
-    every: list[Asked[Done]] = []
-    for host in hosts:
-        one = found[host.name]
-        before = host.name if isinstance(one, Unreached) else first.setdefault(one.calls_itself, host.name)
-        if not isinstance(one, Unreached) and before != host.name:
-            because = f"calls itself {one.calls_itself!r}, as {before} does: one host twice, or two hosts of one name"
-            one = Unreached(host=host, because=because, hint="leave one out, or give it a hostname of its own")
-        every.append(one)
-    return every
 
 
 BYTES_MAX = 16 * 1024**2
@@ -263,28 +255,27 @@ def hosts_of(fleet: Fleet) -> tuple[FleetHost, ...]:
 
 
 def _all(fleet: Fleet, files: Sequence[Path]) -> Iterator[FleetHost]:
-    given = None if fleet.ssh_config is None else str(fleet.ssh_config.absolute())
+    def named(text: str, source: str, config: Path | None = fleet.ssh_config) -> Iterator[FleetHost]:
+        mine = None if config is None else str(config.absolute())
+        yield from (replace(host, config=mine) for host in read_inventory(text, source=source))
+
     for path in files:
         text = _text_of(path)
-        config = str(path.absolute()) if is_ssh_config(text) else given
-        yield from (replace(host, config=config) for host in read_inventory(text, source=str(path)))
+        yield from named(text, str(path), path if is_ssh_config(text) else fleet.ssh_config)
     if fleet.libvirt:
-        named = read_inventory("\n".join(fleet.libvirt), source="--libvirt")
-        yield from (replace(host, config=given) for host in named)
+        yield from named("\n".join(fleet.libvirt), "--libvirt")
     for source in fleet.ansible:
         listed = [find_ansible("ansible-inventory"), "-i", source, "--list", *fleet.vault]
         printed = run(listed, timeout_seconds=_ANSIBLE_SECONDS, locale="C.UTF-8")  # it refuses every other encoding
-        named = read_inventory(printed.stdout, source=source)
-        yield from (replace(host, config=given, of_ansible=True) for host in named)
+        yield from (replace(host, of_ansible=True) for host in named(printed.stdout, source))
 
 
 def _text_of(path: Path) -> str:
     try:
         content = read_up_to(path, BYTES_MAX + 1)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
         hint = "name a file with a host a line, or an ssh_config"
-        raise UsageError(f"cannot read the inventory {path}: {why}", hint=hint) from None
+        raise UsageError(f"cannot read the inventory {path}: {words_of(error)}", hint=hint) from None
     if len(content) > BYTES_MAX:
         raise UsageError(f"the inventory {path} has more than {BYTES_MAX // 1024**2} MiB")
     try:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import TypeAdapter
 
@@ -132,9 +132,13 @@ def begin(task: str, words: Sequence[str]) -> TaskProgress:
     place = place_of(task)
     try:
         place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _note_words(place, words)
+        text = json.dumps(list(words))
+        if not place.words.exists():
+            write_whole(place.words, text.encode())
+        elif _text(place.words) != text:
+            raise UsageError(f"a task {task} is here already, and runs something else")
         with opened(place.lock, os.O_RDWR | os.O_CREAT) as descriptor:
-            if _taken(descriptor) and _may_go_on(_ended(place)):
+            if _taken(descriptor) and not _is_over(_ended(place)):
                 write_whole(place.end, b" " * _END_BYTES)
                 write_whole(place.carrier, b" " * _NUMBER_BYTES)  # an older carrier's number may be anybody's now
                 carry = ("fleet", "here", task, "--carry", str(descriptor))
@@ -151,7 +155,7 @@ def progress_of(task: str) -> TaskProgress:
     place = place_of(task)
     if not place.words.exists():
         return WAITING
-    study = _text(place.study).strip()
+    study = study_of(task)
     run, began = run_of(own_store(), study) if study else None, 0.0
     with contextlib.suppress(OSError):
         began = place.carrier.stat().st_mtime
@@ -209,7 +213,7 @@ def _progress(
     now: float,
 ) -> TaskProgress:
     """Return how far a task is that was begun, by what its files say, read in this order."""
-    if end is not None and not _may_go_on(end):
+    if _is_over(end):
         return end
     if not held:
         # without a word of its process it is about to begin, or was killed before it did
@@ -281,29 +285,14 @@ def begun(task: str, study: str) -> None:
 def ended(task: str, *, code: int, said: str, hint: str, run: RunProgress | None) -> None:
     """Note how a task ended, over the blanks that were kept for it."""
     state = TaskState.FINISHED if code in (0, *BREACHED) else TaskState.FAILED
-    end = TaskProgress(
-        state=state,
-        study=study_of(task),
-        code=code,
-        said=said[:_SAID_MAX],
-        hint=hint[:_SAID_MAX],
-        **_come_to(run),
-    )
+    said, hint, study = said[:_SAID_MAX], hint[:_SAID_MAX], study_of(task)
+    end = TaskProgress(state=state, study=study, code=code, said=said, hint=hint, **_come_to(run))
     _write_over(place_of(task).end, line_of(end).encode().ljust(_END_BYTES))
 
 
 def study_of(task: str) -> str:
     """Return the study of a task; empty where none was begun."""
     return _text(place_of(task).study).strip()
-
-
-def _note_words(place: TaskPlace, words: Sequence[str]) -> None:
-    text = json.dumps(list(words))
-    if place.words.exists():
-        if _text(place.words) != text:
-            raise UsageError(f"a task {place.path.name} is here already, and runs something else")
-        return
-    write_whole(place.words, text.encode())
 
 
 def _write_over(path: Path, content: bytes) -> None:
@@ -365,9 +354,9 @@ def _end_in(text: str) -> TaskProgress | None:
         return None
 
 
-def _may_go_on(end: TaskProgress | None) -> bool:
-    """Whether a task that does not run has something left to do."""
-    return end is None or end.code == _INTERRUPTED
+def _is_over(end: TaskProgress | None) -> TypeGuard[TaskProgress]:
+    """Whether a task that does not run has nothing left to do."""
+    return end is not None and end.code != _INTERRUPTED
 
 
 def _text(path: Path) -> str:
@@ -378,24 +367,19 @@ def _text(path: Path) -> str:
 
 def _taken(descriptor: int) -> bool:
     """Lock a task for the one who carries it; False where somebody does already."""
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if _is_exclusive(descriptor):
-                return False
-            # somebody only asks. Two who begin at once would wait for each other if they kept what they asked with
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            time.sleep(_ASKED_SECONDS)
-        else:
-            return True
+    while not _locks(descriptor, fcntl.LOCK_EX):
+        if not _locks(descriptor, fcntl.LOCK_SH):
+            return False
+        # somebody only asks. Two who begin at once would wait for each other if they kept what they asked with
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(_ASKED_SECONDS)
+    return True
 
 
-def _is_exclusive(descriptor: int) -> bool:
-    """Whether a process carries what is locked; asking takes the lock for a moment, with all other askers."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+def _locks(descriptor: int, how: int) -> bool:
+    """Lock a task where no other lock stands against it: all who ask share one, for a moment."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
         return True
     return False
 
@@ -403,7 +387,7 @@ def _is_exclusive(descriptor: int) -> bool:
 def _is_held(lock: Path) -> bool:
     """Whether a process carries the task."""
     with contextlib.suppress(OSError), opened(lock, os.O_RDONLY) as descriptor:
-        return _is_exclusive(descriptor)
+        return not _locks(descriptor, fcntl.LOCK_SH)
     return False
 
 

@@ -2,14 +2,14 @@
 """Install this virtune on many hosts by our Ansible role: the real `ansible-playbook` runs it on the user's hosts."""
 
 import json
+import math
 import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -68,8 +68,7 @@ def install(
     with tempfile.TemporaryDirectory(prefix="virtune-") as made:
         place = Path(made)
         command = _command(place, fleet, hosts, access, wish)
-        turns = -(-len(hosts) // access.parallel)
-        seconds = access.timeout_seconds * _STEPS * turns + _PACK_SECONDS
+        seconds = access.timeout_seconds * _STEPS * math.ceil(len(hosts) / access.parallel) + _PACK_SECONDS
         every = tuple(range(256))
         # it refuses every other encoding, and ends its own children when it is asked to end
         done = run(command, timeout_seconds=seconds, ok=every, locale="C.UTF-8", gently=True)
@@ -97,7 +96,7 @@ def _command(
         hint = "install virtune's own wheel, or call it in a checkout"
         raise MissingToolError("this virtune came without its Ansible collection", hint=hint)
     ours = {host.name: _variables(host) for host in hosts if not host.of_ansible}
-    _write(place / "hosts.json", {"all": {"hosts": ours}})
+    (place / "hosts.json").write_text(json.dumps({"all": {"hosts": ours}}))
     (place / "limit").write_text("".join(f"{host.name}\n" for host in hosts))
     asked: dict[str, object] = {
         "virtune_state": wish.state,
@@ -108,7 +107,7 @@ def _command(
         "virtune_wheelhouse": "" if wish.wheelhouse is None else str(wish.wheelhouse.absolute()),
         "virtune_results": str(place / "results.json"),
     }
-    _write(place / "asked.json", asked)
+    (place / "asked.json").write_text(json.dumps(asked))
     told = {
         "ANSIBLE_ROLES_PATH": str(collection / "roles"),
         "ANSIBLE_NOCOLOR": "1",
@@ -125,10 +124,6 @@ def _command(
     playbook = str(collection / "playbooks" / "install.yml")
     known = [f"{name}={value}" for name, value in told.items()]
     return ["env", *known, find_ansible("ansible-playbook"), *words, playbook, *wish.options]
-
-
-def _write(path: Path, what: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(what))
 
 
 def _ends(path: Path, hosts: int) -> dict[str, _End]:

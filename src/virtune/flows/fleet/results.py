@@ -23,8 +23,16 @@ from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, is_word, read
 from virtune.flows.stored.import_bundle import merge, read_bundle
 from virtune.flows.stored.show import by_todays_method, derived_anew
 from virtune.model import fleet
-from virtune.model.errors import PlanError, PreconditionError, StoreError, StorePlace, UsageError, VirtuneError
-from virtune.model.evidence import FinishedStudy, StudyRecord
+from virtune.model.errors import (
+    PlanError,
+    PreconditionError,
+    StoreError,
+    StorePlace,
+    UsageError,
+    VirtuneError,
+    words_of,
+)
+from virtune.model.evidence import FinishedStudy
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study, StudyKind
@@ -50,7 +58,7 @@ class FleetFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PreconditionError(f"cannot make {self.path}: {(error.strerror or '').lower()}") from None
+            raise PreconditionError(f"cannot make {self.path}: {words_of(error)}") from None
 
     def hosts(self) -> Sequence[str]:
         return [path.stem for path in sorted(self.path.glob(f"*{SUFFIX}"))]
@@ -142,32 +150,26 @@ def summarised(store: Store, study: str) -> fleet.HostSummary:
 
     Raises StoreError for a study that is damaged.
     """
-    record = derived_anew(store, _needed(store, study))
+    try:
+        kept = store.get(study, distributions=False)
+    except StoreError:
+        kept = store.get(study)  # this says what is damaged
+    if BY_ID[kept.study.metric].percent is not None:  # only percentiles need distributions
+        kept = store.get(study)
+    record = derived_anew(store, kept)
     found = summary_of(record)
     if store.keeps_summaries:
         # nothing rests on it: the next report makes it again
         with contextlib.suppress(StoreError):
-            store.put_summary(study, _written(found), method=MADE_BY, attempts=len(record.attempts))
+            # pydantic's own writer makes null of what is not finite
+            text = json.dumps(_adapter().dump_python(found, mode="json"), ensure_ascii=False)
+            store.put_summary(study, text, method=MADE_BY, attempts=len(record.attempts))
     return found
-
-
-def _needed(store: Store, name: str) -> StudyRecord:
-    """Return a study as far as its summary needs it: only percentiles need distributions."""
-    try:
-        found = store.get(name, distributions=False)
-    except StoreError:
-        return store.get(name)  # this says what is damaged
-    return found if BY_ID[found.study.metric].percent is None else store.get(name)
 
 
 @cache
 def _adapter() -> TypeAdapter[fleet.HostSummary]:
     return TypeAdapter(fleet.HostSummary)
-
-
-def _written(summary: fleet.HostSummary) -> str:
-    # pydantic's own writer makes null of what is not finite
-    return json.dumps(_adapter().dump_python(summary, mode="json"), ensure_ascii=False)
 
 
 def _read(text: str) -> fleet.HostSummary | None:
@@ -245,7 +247,7 @@ def _pulled(ready: Ready, store: Store, name: str) -> fleet.GatheredStudy:
             limit = ready.access.timeout_seconds
             ready.connection.run(command, timeout_seconds=limit, most_bytes=BUNDLE_MAX, into=file)
         except OSError as error:
-            said = f"cannot keep its study {name} in {tempfile.gettempdir()}: {(error.strerror or '').lower()}"
+            said = f"cannot keep its study {name} in {tempfile.gettempdir()}: {words_of(error)}"
             raise HostError(said, hint="the environment's TMPDIR names another directory") from None
         with _UNPACKED, read_bundle(file, source=f"its study {name}") as bundled:
             if bundled.study.id != name:
@@ -277,7 +279,7 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> fleet.Fleet
 
     The question that was measured on the most hosts is taken, and the newest study of each host.
 
-    Raises UsageError where fewer than two hosts have measured the same.
+    Raises UsageError where fewer than two hosts have measured the same, and where two stores hold one study.
     """
     _require_known(place, names)
     asked = _asked(place, names)
@@ -286,7 +288,11 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> fleet.Fleet
         raise UsageError(f"no two hosts in {place} have measured the same", hint=hint)
     chosen = max(asked, key=lambda one: (len(one.every), max(one.begun)))
     found = summaries(place, {host: newest for host, (newest, *_) in chosen.every.items()})
-    _require_apart(found)
+    first: dict[tuple[str, str], str] = {}
+    for host, one in found.items():  # ids alone may be alike by chance
+        if (before := first.setdefault((one.study, one.source), host)) != host:
+            said = f"{before} and {host} hold the same study {one.study}: one host by two names"
+            raise UsageError(said, hint="remove the store of one of them")
     others = {host for one in asked for host in one.every} - found.keys()
     return replace(answer(chosen.study, found), others=tuple(sorted(others)))
 
@@ -294,9 +300,8 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> fleet.Fleet
 def _require_known(place: FleetPlace, names: Sequence[str]) -> None:
     known = place.hosts() if names else ()
     if unknown := [name for name in names if name not in known]:
-        hint = (
-            f"hosts there: {', '.join(known[:_NAMED_MAX])}" if known else "`virtune fleet gather` brings studies here"
-        )
+        there = f"hosts there: {', '.join(known[:_NAMED_MAX])}"
+        hint = there if known else "`virtune fleet gather` brings studies here"
         raise UsageError(f"no study of {unknown[0]!r} is in {place}", hint=hint)
 
 
@@ -335,8 +340,7 @@ def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
     of_digest: dict[str, _Asked] = {}
     # of texts that are alike in this one is read: defaults of an older virtune may make two texts one question
     for digest, studies in alike.items():
-        study = next(filter(None, (_study(place, one) for one in studies)), None)
-        if study is not None:
+        if (study := next(filter(None, (_study(place, one) for one in studies)), None)) is not None:
             arms = tuple((arm.name, arm.settings) for arm in study.arms)
             # not when, where or how long it was asked
             key = (study.kind, study.baseline, arms, study.workloads, study.metric, study.seconds, study.simulated)
@@ -355,29 +359,12 @@ def _study(place: FleetPlace, kept: FinishedStudy) -> Study | None:
     return None
 
 
-def _require_apart(found: Mapping[str, fleet.HostSummary]) -> None:
-    """Raise UsageError where two stores hold one study; ids alone may be alike by chance."""
-    first: dict[tuple[str, str], str] = {}
-    for host, summary in found.items():
-        before = first.setdefault((summary.study, summary.source), host)
-        if before != host:
-            raise UsageError(
-                f"{before} and {host} hold the same study {summary.study}: one host by two names",
-                hint="remove the store of one of them",
-            )
-
-
 def drift_of(
     run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], place: FleetPlace
 ) -> tuple[fleet.HostDrift, ...]:
     """Return how the level of the reference host changed from each of its studies to the next."""
-    names = [
-        found[task.name].study
-        for task in run.tasks
-        if task.host.name == run.reference
-        and task.name in found
-        and found[task.name].state is fleet.TaskState.FINISHED
-    ]
+    known = (found.get(task.name, fleet.WAITING) for task in run.tasks if task.host.name == run.reference)
+    names = [one.study for one in known if one.state is fleet.TaskState.FINISHED]
     if len(names) < 2:
         return ()
     with place.of(run.reference, reading=True) as store:

@@ -410,13 +410,13 @@ def _record(search: FleetSearch, host: str, study: str, place: FleetPlace) -> St
 
 def _rounds_in(search: FleetSearch, host: str, record: StudyRecord) -> Rounds:
     """Return the rounds of a study: the mean over its workloads, NaN where one has no value that counts."""
-    rows, sign = evidence_of(record).rows, 1.0 if search.higher else -1.0
+    rows = evidence_of(record).rows
     numbers = sorted({number for values in rows.values() for number in values})
     workloads = [one.name for one in record.study.compared]
 
     def value(arm: str, number: int) -> float:
         each = (rows.get((arm, workload), {}).get(number, {}).get(search.metric) for workload in workloads)
-        return sign * fmean(map(log_of, each))
+        return search.sign * fmean(map(log_of, each))
 
     return [(host, {arm.name: value(arm.name, number) for arm in record.study.arms}) for number in numbers]
 
@@ -443,8 +443,7 @@ def _better_there(search: FleetSearch, known: Standing, rounds: Rounds) -> tuple
         here = [of_these_hosts([one], alpha=alpha) for one in apart]
         for number, one in zip(others, here, strict=True):
             if one.low > math.log1p(search.margin):
-                sign = 1.0 if search.higher else -1.0
-                low, ratio, high = sorted(math.exp(sign * value) for value in (one.low, one.mean, one.high))
+                low, ratio, high = sorted(math.exp(search.sign * end) for end in (one.low, one.mean, one.high))
                 interval = Interval(estimate=ratio, low=low, high=high, confidence=1 - ERROR)
                 found.append(BetterThere(host=host, arm=names[number], ratio=interval))
     return tuple(found)

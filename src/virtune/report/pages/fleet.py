@@ -14,7 +14,7 @@ from virtune.model.errors import UsageError
 from virtune.model.finding import Audited, Rule, Unread
 from virtune.model.metric import BY_ID
 from virtune.model.text import format_seconds, format_share, printable
-from virtune.model.tuning import Place, RaceRules, Recommendation
+from virtune.model.tuning import Place, RaceRules, Recommendation, Runner
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.audit import brief
 from virtune.report.render.terminal import Table, wide
@@ -57,9 +57,10 @@ def rule_rows(audits: Sequence[fleet.HostAudit]) -> tuple[RuleRow, ...]:
 
 
 def table(found: Sequence[tuple[fleet.FleetHost, fleet.Address]]) -> RenderableType:
-    places = [address.text if host.way == "ssh" else host.target for host, address in found]
-    labels = (" ".join("=".join(one) for one in host.labels) for host, _ in found)
-    rows = [(host.name, place, mine) for (host, _), place, mine in zip(found, places, labels, strict=True)]
+    rows = [
+        (one.name, address.text if one.way == "ssh" else one.target, " ".join("=".join(each) for each in one.labels))
+        for one, address in found
+    ]
     return Table(["host", "reached at", *wide("labels")], rows)
 
 
@@ -67,13 +68,13 @@ NAMES_SHOWN = 6
 
 VALUE_MAX = 60
 
-SHOWN = (
-    ("kernel", "kernel.release"),
-    ("CPUs", "cpu.online"),
-    ("QEMU", "qemu.emulators.qemu-system-x86_64.version"),
-    ("fio", "fio.program.version"),
-    ("libvirt", "libvirt.daemon.version"),
-)
+SHOWN = {
+    "kernel": "kernel.release",
+    "CPUs": "cpu.online",
+    "QEMU": "qemu.emulators.qemu-system-x86_64.version",
+    "fio": "fio.program.version",
+    "libvirt": "libvirt.daemon.version",
+}
 
 
 def probe_lines(
@@ -82,18 +83,19 @@ def probe_lines(
     lost: Sequence[fleet.Unreached],
 ) -> Iterator[str]:
     if facts:
-        rows: list[tuple[str, ...]] = [("host", *(head for head, _ in SHOWN))]
-        cells = ((mine.get(key, "-") for _, key in SHOWN) for _, mine in facts)
-        shown = ([cut_text(printable(value), VALUE_MAX) for value in values] for values in cells)
-        rows += [(host.name, *values) for (host, _), values in zip(facts, shown, strict=True)]
-        yield from columns(rows)
+        shown = [(host, [_short(mine.get(key, "-")) for key in SHOWN.values()]) for host, mine in facts]
+        yield from columns([("host", *SHOWN), *((host.name, *values) for host, values in shown)])
     if len(facts) > 1:
         yield ""
         yield f"facts that differ between hosts: {len(differing)}"
         for one in differing:
-            values = (f"{cut_text(printable(each.value), VALUE_MAX)} on {names(each.hosts)}" for each in one.values)
+            values = (f"{_short(each.value)} on {names(each.hosts)}" for each in one.values)
             yield f"  {printable(one.key)}: {'; '.join(values)}"
     yield from lost_lines(lost, len(facts))
+
+
+def _short(value: str) -> str:
+    return cut_text(printable(value), VALUE_MAX)
 
 
 def audit_lines(audits: Sequence[fleet.HostAudit], lost: Sequence[fleet.Unreached]) -> Iterator[str]:
@@ -188,7 +190,7 @@ def effect_lines(effect: fleet.FleetEffect, baseline: str) -> Iterator[str]:
             yield f"the next host: {' to '.join(ends)} ({format_share(pooled.confidence)})"
     yield from _group_lines(effect.group, effect.estimates)
     for one in (one for one in effect.points if one.odd):
-        yield f"on {one.host} it is another: {_change(one.distance)} against the other hosts"
+        yield f"on {one.host} it is another: {change_words(one.ratio)} against the other hosts"
     if effect.left_out:
         yield f"left out, with too few rounds: {names(effect.left_out)}"
 
@@ -203,9 +205,10 @@ def level_lines(level: fleet.FleetLevel) -> Iterator[str]:
     yield from _group_lines(level.group, level.estimates)
     odd = [one for one in level.points if one.odd]
     inner = max((one for one in level.points if not one.odd), key=lambda one: abs(one.distance), default=None)
-    beside = "" if inner is None else f"; of the hosts that are not odd the furthest is {_change(inner.distance)}"
+    beside = "" if inner is None else f"; of the hosts that are not odd the furthest is {change_words(inner.ratio)}"
     for one in odd:
-        yield f"odd: {one.host} is {_change(one.distance)} against the others (adjusted p {one.adjusted:.2g}{beside})"
+        p = f"adjusted p {one.adjusted:.2g}"
+        yield f"odd: {one.host} is {change_words(one.ratio)} against the others ({p}{beside})"
     if not odd and not level.group:
         yield "no host is further from the others than noise and their own variation explain"
 
@@ -215,7 +218,7 @@ def _group_lines(group: Sequence[str], estimates: Sequence[fleet.HostEstimate]) 
         apart = fmean(one.value for one in estimates if one.host in group)
         apart -= fmean(one.value for one in estimates if one.host not in group)
         yield (
-            f"two groups of hosts: {names(group)} are {_change(apart)} against the other"
+            f"two groups of hosts: {names(group)} are {change_words(math.exp(apart))} against the other"
             f" {len(estimates) - len(group)}, as two generations of hardware would be; a mean over both is neither's"
         )
 
@@ -235,22 +238,16 @@ def trait_lines(level: fleet.FleetLevel) -> Iterator[str]:
 def odd_words(host: str, points: Sequence[fleet.FunnelPoint]) -> str:
     """Say of a host that stands apart how far; nothing of others."""
     odd = (one for one in points if one.host == host and one.odd)
-    return next((f"odd: {_change(one.distance)} against the others" for one in odd), "")
+    return next((f"odd: {change_words(one.ratio)} against the others" for one in odd), "")
 
 
 def rank_rows(level: fleet.FleetLevel) -> list[tuple[str, ...]]:
     points = {one.host: one for one in level.points}
     rows: list[tuple[str, ...]] = [("host", "rank", "against the others", "limits")]
-    rows += [
-        (one.host, f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}",
-         _change(points[one.host].distance), limits_text(points[one.host].limit))
-        for one in level.ranks
-    ]  # fmt: skip
+    for one in level.ranks:
+        ends, point = " to ".join(dict.fromkeys((f"{one.low}", f"{one.high}"))), points[one.host]
+        rows.append((one.host, ends, change_words(point.ratio), limits_text(point.limit)))
     return rows
-
-
-def _change(distance: float) -> str:
-    return change_words(math.exp(distance))
 
 
 SAID_MAX = 120
@@ -310,9 +307,8 @@ def hint_lines(tasks: Sequence[fleet.FleetTask], found: Mapping[str, fleet.TaskP
     """Yield the next thing to do where hosts gave one."""
     hints: dict[str, dict[str, None]] = {}
     for task in tasks:
-        if hint := found.get(task.name, fleet.WAITING).hint:
-            hints.setdefault(hint, {})[task.host.name] = None
-    yield from (printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items())
+        hints.setdefault(found.get(task.name, fleet.WAITING).hint, {})[task.host.name] = None
+    yield from (printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items() if hint)
 
 
 def planned_line(run: fleet.FleetRun, left: float | None, sharing: Mapping[str, Sequence[str]]) -> str:
@@ -336,10 +332,9 @@ def ended_lines(
         )
     each = [found.get(task.name, fleet.WAITING) for task in run.tasks]
     open_ = [task for task in each if task.state is not fleet.TaskState.FINISHED]
-    if all(task.code == UsageError.exit_code for task in open_):
-        goes_on = "its words are wrong, so begin another run"
-    else:
-        goes_on = f"`virtune fleet run --again {run.name}` goes on"
+    wrong = all(task.code == UsageError.exit_code for task in open_)
+    again = f"`virtune fleet run --again {run.name}` goes on"
+    goes_on = "its words are wrong, so begin another run" if wrong else again
     if open_:
         yield f"{len(open_)} of {len(run.tasks)} not finished: {goes_on}"
     if len(open_) < len(run.tasks):
@@ -499,18 +494,19 @@ def race_words(known: fleet.FleetTuning) -> str:
 def arm_rows(known: fleet.FleetTuning) -> list[tuple[str, ...]]:
     """Return the heads and the rows of the table of configurations, the leader first."""
     rows: list[tuple[str, ...]] = [("configuration", f"{BY_ID[known.search.metric].label} against it", "state")]
-    runners = sorted(known.standing.runners, key=lambda one: 0.0 if (c := one.against_leader) is None else c.mean)
-    runners.sort(key=lambda one: one.place is not Place.LEADER)
-    for one in runners:
-        sign, contrast, said = (1.0 if known.search.higher else -1.0), one.against_leader, "-"
-        if contrast is not None:
-            ends = sorted(math.exp(-sign * end) for end in (contrast.low, contrast.high))
-            ratio = Interval(
-                estimate=math.exp(-sign * contrast.mean), low=ends[0], high=ends[1], confidence=1 - RaceRules().error
-            )
+    for one in sorted(known.standing.runners, key=_behind):
+        said = "-"
+        if (contrast := one.against_leader) is not None:
+            ends = (contrast.low, contrast.mean, contrast.high)
+            low, estimate, high = sorted(math.exp(-known.search.sign * end) for end in ends)
+            ratio = Interval(estimate=estimate, low=low, high=high, confidence=1 - RaceRules().error)
             said = difference_text(ratio, TOO_FEW_HOSTS)
         rows.append((one.arm, said, one.place.value))
     return rows
+
+
+def _behind(one: Runner) -> tuple[bool, float]:
+    return one.place is not Place.LEADER, 0.0 if one.against_leader is None else one.against_leader.mean
 
 
 def refused_lines(refused: Mapping[str, fleet.TaskProgress]) -> Iterator[str]:
