@@ -3,9 +3,11 @@
 there by the workers of a Dask cluster as well.
 
     python -m benchmarks.derive [--studies 100] [--rounds 12] [--processes 1,2] [--postgres] [--workers 1,2]
+    python -m benchmarks.derive --into URL ...
 
 The studies are those of a fleet, copies of one simulated comparison with all its captures, whose figures say that an
-older method made them. Each row begins with the same store. The results are in fleet.md.
+older method made them. Each row begins with the same store; with --into such studies are added for each row to a
+database that is large already (`benchmarks.many`). The results are in fleet.md.
 """
 
 import argparse
@@ -33,8 +35,8 @@ from virtune.store.store import Store
 HOSTS = 20
 
 
-def fill(place: StorePlace, folder: Path, studies: int, rounds: int) -> None:
-    """Make a store of so many studies that an older method measured."""
+def fill(place: StorePlace, folder: Path, studies: int, rounds: int, *, hosts: str = "host") -> None:
+    """Add so many studies of hosts of this name to a store, which an older method measured."""
     words = ["--arm", "a:rig=simulated", "--arm", "b:rig=simulated,disk.aio=io_uring", "--seed", "1", "--quiet"]
     one = folder / "one.sqlite"
     more = ["--rounds", str(rounds), "--json", "--scratch", str(folder), "--store", str(one)]
@@ -48,15 +50,21 @@ def fill(place: StorePlace, folder: Path, studies: int, rounds: int) -> None:
         for each in record.trials
     )
     for host in range(HOSTS):
-        with Store(place, host=f"host{host:02d}") as store:
+        with Store(place, host=f"{hosts}{host:02d}") as store:
             for number in range(studies // HOSTS):
                 study = replace(record.study, id=f"20260101-{number:06d}-{host:04x}")
                 store.add_whole(replace(record, study=study, trials=trials, attempts=trials), captures)
 
 
 @contextlib.contextmanager
-def stores(folder: Path, studies: int, rounds: int, *, postgres: bool) -> Iterator[Iterator[StorePlace]]:
+def stores(
+    folder: Path, studies: int, rounds: int, *, postgres: bool, into: str | None
+) -> Iterator[Iterator[StorePlace]]:
     """Yield the same store again and again."""
+    if into is not None:
+        place = database_url(into)
+        yield (_filled(place, folder / f"added{one}", studies, rounds, hosts=f"added{one}-") for one in range(100))
+        return
     if postgres:
         from tests.postgres import server
 
@@ -69,9 +77,9 @@ def stores(folder: Path, studies: int, rounds: int, *, postgres: bool) -> Iterat
     yield (Path(shutil.copy(first, folder / f"{number}.sqlite")) for number in range(100))
 
 
-def _filled(place: StorePlace, folder: Path, studies: int, rounds: int) -> StorePlace:
+def _filled(place: StorePlace, folder: Path, studies: int, rounds: int, *, hosts: str = "host") -> StorePlace:
     folder.mkdir()
-    fill(place, folder, studies, rounds)
+    fill(place, folder, studies, rounds, hosts=hosts)
     return place
 
 
@@ -91,14 +99,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--processes", default="1,2")
     parser.add_argument("--postgres", action="store_true")
-    parser.add_argument("--workers", default="", help="of a Dask cluster, with --postgres")
+    parser.add_argument("--into", metavar="URL", help="a database that is there")
+    parser.add_argument("--workers", default="", help="of a Dask cluster, with --postgres or --into")
     asked = parser.parse_args()
     ways = [("process", int(count)) for count in asked.processes.split(",") if count]
     ways += [("worker", int(count)) for count in asked.workers.split(",") if count]
-    assert asked.postgres or not asked.workers, "the workers of a cluster see no file of this machine"
+    assert asked.postgres or asked.into or not asked.workers, "the workers of a cluster see no file of this machine"
     with (
         tempfile.TemporaryDirectory(prefix="vtderive") as folder,
-        stores(Path(folder), asked.studies, asked.rounds, postgres=asked.postgres) as every,
+        stores(Path(folder), asked.studies, asked.rounds, postgres=asked.postgres, into=asked.into) as every,
     ):
         print("| by | trials | time | speed-up | CPU |\n|---|---|---|---|---|", flush=True)
         first = None

@@ -139,6 +139,8 @@ def copy(place: DatabaseUrl, table: str, columns: tuple[str, ...], rows: Iterato
         with db.cursor().copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN".encode()) as target:
             for row in rows:
                 target.write_row(row)
+        if table == "trials":
+            db.execute(b"SELECT setval('trials_id_seq', max(id)) FROM trials")
         db.execute(b"ANALYZE")
 
 

@@ -75,6 +75,16 @@ def test_what_is_written_is_on_the_disk_before_it_returns(store: Store) -> None:
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
 
 
+def test_an_attempt_that_the_database_refuses_is_not_taken_for_one_kept(store: Store, url: DatabaseUrl) -> None:
+    """Rows that were copied in by their numbers, as some restore a database, leave its counter behind them."""
+    store.add_trial(STUDY.id, record(1), CAPTURES)
+    asked(url, "select setval('trials_id_seq', 1, false)")
+    with pytest.raises(StoreError, match="duplicate key"):
+        store.add_trial(STUDY.id, record(2), CAPTURES)
+    assert [one.trial.number for one in store.get(STUDY.id).trials] == [1]
+    assert not store.add_trial(STUDY.id, record(1), CAPTURES), "the same again is the same"
+
+
 def test_a_kept_store_moved_there_says_and_shows_the_same(url: DatabaseUrl, tmp_path: Path) -> None:
     place = tmp_path / "before.sqlite"
     place.write_bytes(gzip.decompress(KEPT.read_bytes()))

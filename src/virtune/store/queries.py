@@ -186,9 +186,9 @@ class Backend(ABC):
         insert: sa.Insert = self.insert(table).values(**row).on_conflict_do_update(index_elements=key, set_=dict(row))
         return insert
 
-    def put_new(self, table: sa.Table) -> sa.Insert:
-        """Return what stores rows where there are none with the same key."""
-        insert: sa.Insert = self.insert(table).on_conflict_do_nothing()
+    def put_new(self, table: sa.Table, key: Sequence[str]) -> sa.Insert:
+        """Return what stores rows where there are none with the same key; any other conflict is an error."""
+        insert: sa.Insert = self.insert(table).on_conflict_do_nothing(index_elements=key)
         return insert
 
     def claimed(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:  # noqa: ARG002 - of a file no need
@@ -552,7 +552,7 @@ def put_trial(
     """
     trial = record.trial
     done = db.execute(
-        backend.put_new(TRIALS)
+        backend.put_new(TRIALS, ("study_id", "number", "attempt"))
         .values(
             study_id=key,
             number=trial.number,

@@ -259,7 +259,7 @@ class Store:
             with contextlib.suppress(StoreError), self._transaction(writing=True) as db:
                 empty = {"method": "", "attempts": 0, "summary": ""}
                 told = [{"study_id": key, "question": digest, **empty} for key, digest in new.items()]
-                db.execute(self._backend.put_new(SUMMARIES), told)
+                db.execute(self._backend.put_new(SUMMARIES, ("study_id",)), told)
         return tuple(found)
 
     @property
