@@ -106,11 +106,11 @@ def test_a_wrong_word_about_hosts_of_this_kind_is_rare() -> None:
 
 def test_the_mean_over_hosts_and_what_its_rounds_explain() -> None:
     values = np.array([[1.0], [3.0], [2.0], [math.nan]])
-    found = hosts_values(values, ["a", "a", "b", "c"])
-    assert found.means[:, 0].tolist()[:2] == [2.0, 2.0]
-    assert math.isnan(found.means[2, 0])
-    assert found.free.tolist() == [1.0]
-    assert found.noise.tolist() == [pytest.approx(2.0 * (1 / 2 + 1) / 2)]
-    (one,), _ = over_hosts(hosts_values(np.array([[1.0], [2.0]]), ["a", "a"]), alpha=0.05)
+    means, noise, free = hosts_values(values, ["a", "a", "b", "c"])
+    assert means[:, 0].tolist()[:2] == [2.0, 2.0]
+    assert math.isnan(means[2, 0])
+    assert free.tolist() == [1.0]
+    assert noise.tolist() == [pytest.approx(2.0 * (1 / 2 + 1) / 2)]
+    (one,), _ = over_hosts(*hosts_values(np.array([[1.0], [2.0]]), ["a", "a"]), alpha=0.05)
     assert (one.blocks, one.radius) == (1, math.inf)
     assert one.why is not None

@@ -180,10 +180,10 @@ def audited(found: Mapping[str, Any]) -> None:
 
 
 def probed(found: Mapping[str, Any]) -> None:
-    facts = [(answer(name, one), flat(one.get("host"))) for name, one in (("a", found), ("b", PROBED))]
-    differing = differences({one.host.name: mine for one, mine in facts})
+    facts = [answer(name, flat(one.get("host"))) for name, one in (("a", found), ("b", PROBED))]
+    differing = differences({one.host.name: one.said for one in facts})
     json.dumps(probe_document(facts, differing, []))
-    "\n".join(probe_lines([(one.host, mine) for one, mine in facts], differing, [])).encode()
+    "\n".join(probe_lines(facts, differing, [])).encode()
 
 
 def told(found: Mapping[str, Any]) -> None:

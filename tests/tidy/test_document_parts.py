@@ -59,13 +59,15 @@ def members(kind: Any) -> list[Any]:
 def attribute(kind: Any, name: str) -> Any:
     """The type of an attribute of what may be null, and of what a method returns."""
     (owner,) = [one for one in members(kind) if one is not NoneType]
+    given = dict(zip(getattr(get_origin(owner), "__parameters__", ()), get_args(owner), strict=False))
     owner = get_origin(owner) if is_dataclass(get_origin(owner)) else owner  # what is generic
     if not isinstance(owner, type):
         return Any
     found = inspect.getattr_static(owner, name, None)
     if isinstance(found, (property, FunctionType)):
         return get_type_hints(getattr(found, "fget", found), include_extras=True)["return"]
-    return get_type_hints(owner, include_extras=True)[name]
+    found = get_type_hints(owner, include_extras=True)[name]
+    return given.get(found, found)
 
 
 def type_of(expression: ast.expr, known: Types) -> Any:
@@ -123,7 +125,7 @@ def holds_one(key: Any, value: Any) -> bool:
         (made_of, *_) = get_type_hints(MAKERS[key]).values()
         return set(members(value)) <= set(members(made_of))
     if is_typeddict(key):
-        return is_dataclass(value) and fits(key, (value,), {})
+        return is_dataclass(of or value) and fits(key, (value,), {})
     if origin is list:
         return of in (tuple, list, Sequence) and holds(arguments[0], inner[0])
     if origin is tuple:

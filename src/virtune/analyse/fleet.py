@@ -52,7 +52,7 @@ def pooled(estimates: Sequence[fleet.HostEstimate]) -> fleet.Pooled:
     count = len(values)
     if count < 2:
         raise UsageError("one host has no mean over hosts", hint="gather a study of at least two hosts")
-    between = float(restricted_likelihood(values, variances, everyone(values))[0])
+    between = float(restricted_likelihood(values, variances, np.ones((1, count)))[0])
     mean, plain = mean_of(values, variances, between)
     # Hartung and Knapp's q: the observed weighted spread over the one that the model expects
     spread = float(((values - mean) ** 2 / (variances + between)).sum() / (count - 1))
@@ -92,11 +92,6 @@ def mean_of(values: Values, variances: Values, between: float) -> tuple[float, f
     """Return the weighted mean and its standard error, for a known variance between hosts."""
     weights = 1 / (variances + between)
     return float(weights @ values / weights.sum()), float(weights.sum() ** -0.5)
-
-
-def everyone(values: Values) -> Values:
-    """Return one subset of the hosts with all of them in it."""
-    return np.ones((1, len(values)))
 
 
 def restricted_likelihood(values: Values, variances: Values, subsets: Values) -> Values:

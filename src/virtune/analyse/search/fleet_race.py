@@ -10,7 +10,6 @@ noise of its own rounds. How often it is wrong, on simulated fleets: benchmarks/
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -71,11 +70,8 @@ class FleetRace(Race):
         open_ = [index for index in self._up_next if index in self._found]
         if not self.of_their_kind or not open_:
             return False
-        return all(
-            abs(self._found[index].mean) < self._lasting[index]
-            and self._lasting[index] - self._found[index].mean > math.log1p(self._rules.margin)
-            for index in open_
-        )
+        ends = [(self._found[index].mean, self._lasting[index]) for index in open_]
+        return all(abs(mean) < end and end - mean > math.log1p(self._rules.margin) for mean, end in ends)
 
     @property
     def _alpha(self) -> float:
@@ -90,7 +86,7 @@ class FleetRace(Race):
             told = [of_these_hosts(found, alpha=self._alpha) for found in zip(*by_host, strict=True)]
             return dict(zip(others, told, strict=True))
         found = hosts_values(values[:, [leader]] - values[:, others], self._hosts)
-        told, lasting = over_hosts(found, alpha=self._alpha)
+        told, lasting = over_hosts(*found, alpha=self._alpha)
         self._lasting = dict(zip(others, lasting, strict=True))
         return dict(zip(others, told, strict=True))
 
@@ -117,19 +113,12 @@ def of_these_hosts(found: Sequence[Contrast], *, alpha: float) -> Contrast:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostsValues:
-    """Differences of arms by hosts: the means of each host's rounds (hosts x pairs, NaN without any), and of each
-    pair how much of the variance of these means is the noise of rounds, with its degrees of freedom (0: unknown).
+def hosts_values(values: Values, hosts: Sequence[str]) -> tuple[Values, Values, Values]:
+    """Return what each host's rounds show of pairs: their means (hosts x pairs, NaN without any), and of each pair
+    how much of the variance of these means is the noise of rounds, with its degrees of freedom (0: unknown).
+
+    `values` are rounds x pairs, NaN where one of a pair gave nothing.
     """
-
-    means: Values
-    noise: Values
-    free: Values
-
-
-def hosts_values(values: Values, hosts: Sequence[str]) -> HostsValues:
-    """Return what each host's rounds show; `values` are rounds x pairs, NaN where one of a pair gave nothing."""
     named = list(dict.fromkeys(hosts))
     of_host = np.array([[name == host for host in hosts] for name in named], dtype=np.float64)
     here = np.isfinite(values)
@@ -139,10 +128,10 @@ def hosts_values(values: Values, hosts: Sequence[str]) -> HostsValues:
     rest = np.nansum(squares - total**2 / some, axis=0)
     free = (count - 1).clip(min=0).sum(axis=0)
     noise = rest / np.maximum(free, 1) * np.nan_to_num(np.nanmean(np.where(count > 0, 1 / some, np.nan), axis=0))
-    return HostsValues(means=total / some, noise=noise, free=free)
+    return total / some, noise, free
 
 
-def over_hosts(found: HostsValues, *, alpha: float) -> tuple[list[Contrast], list[float]]:
+def over_hosts(means: Values, noise: Values, free: Values, *, alpha: float) -> tuple[list[Contrast], list[float]]:
     """Return the mean over hosts of each difference, with the interval of one look at it; and the radius that any
     number of rounds on these hosts would leave: 0 where hosts differ by no more than their rounds explain.
 
@@ -150,20 +139,19 @@ def over_hosts(found: HostsValues, *, alpha: float) -> tuple[list[Contrast], lis
     """
     from scipy.special import fdtri
 
-    hosts = (~np.isnan(found.means)).sum(axis=0)
+    hosts = (~np.isnan(means)).sum(axis=0)
     known = hosts >= 2
     answers = [Contrast(blocks=int(n), why=too_few(int(n))) for n in hosts]
     lasting = [0.0] * len(answers)
     if not known.any():
         return answers, lasting
-    here = found.means[:, known]
+    here = means[:, known]
     mean, own = np.nanmean(here, axis=0), np.maximum(np.nanvar(here, axis=0, ddof=1), EQUAL**2)
     variance, df = moderated(own, hosts[known] - 1.0, arms=int(known.sum()) + 1, lent=lent_by)
     for place, index in enumerate(np.flatnonzero(known)):
         n, whole = int(hosts[index]), float(variance[place])
         radius = two_sided(1 - alpha, float(df[place])) * math.sqrt(whole / n)
         answers[index] = Contrast(blocks=n, mean=float(mean[place]), radius=radius, df=float(df[place]))
-        noise, free = float(found.noise[index]), float(found.free[index])
-        if free and whole > noise * fdtri(float(df[place]), free, _UNLIKE):
-            lasting[index] = radius * math.sqrt(1 - noise / whole)
+        if free[index] and whole > noise[index] * fdtri(float(df[place]), free[index], _UNLIKE):
+            lasting[index] = radius * math.sqrt(1 - float(noise[index]) / whole)
     return answers, lasting

@@ -14,8 +14,7 @@ from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, invento
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from virtune.flows.fleet.ask import FleetAccess
-    from virtune.model.fleet import ChangedHost, FleetChange, HostVms
+    from virtune.model.fleet import ChangedHost, FleetChange
 
 
 @click.command(name="apply")
@@ -44,8 +43,9 @@ def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: 
     virtune fleet apply -i hosts.txt web1/vm1 web2/vm3 --template flash
     virtune fleet apply -i hosts.txt db --set disk.aio@vda=io_uring --canary 2 --yes
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.apply import make_change, plan_change, vms_by_host
-    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.apply import make_change, plan_change, previews, vms_by_host
+    from virtune.flows.fleet.ask import hosts_of, parted
+    from virtune.report.pages.fleet import lost_lines
 
     wish_of(asked)  # what is misspelled is said before any host is asked
     access = access_of(asked)
@@ -53,7 +53,12 @@ def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: 
     words = ["--connect", asked["connect"], *(["--template", asked["template"]] if asked["template"] else [])]
     words += [word for option, name in (("--rule", "rules"), ("--set", "turns"))
               for one in asked[name] for word in (option, one)]  # fmt: skip
-    _preview(every, access, words)
+    shown, lost = parted(previews(every, access, words))
+    for one in shown:
+        click.echo(f"{one.host.name}:\n{one.said.rstrip()}", err=True)
+    if lost:
+        click.echo("\n".join(lost_lines(lost, len(shown))), err=True)
+        raise UsageError("not every host can be changed, so none is", hint="leave out those that failed")
     if not yes and not sys.stdin.isatty():
         raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
     if not yes and not click.confirm(f"Change the VMs of {len(every)} hosts?", err=True):
@@ -63,20 +68,6 @@ def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: 
     change = plan_change(every, words, now=datetime.now(UTC))
     found = make_change(change, access, canary=canary, batch=batch, say=progress(asked))
     return _told(change, found, as_json=as_json, undo=True)
-
-
-def _preview(every: "Sequence[HostVms]", access: "FleetAccess", words: Sequence[str]) -> None:
-    """Show what would be changed on every host. Raises UsageError where one of them cannot be changed."""
-    from virtune.flows.fleet.apply import previews
-    from virtune.flows.fleet.ask import parted
-    from virtune.report.pages.fleet import lost_lines
-
-    shown, lost = parted(previews(every, access, words))
-    for one in shown:
-        click.echo(f"{one.host.name}:\n{one.said.rstrip()}", err=True)
-    if lost:
-        click.echo("\n".join(lost_lines(lost, len(shown))), err=True)
-        raise UsageError("not every host can be changed, so none is", hint="leave out those that failed")
 
 
 @click.command(name="undo")

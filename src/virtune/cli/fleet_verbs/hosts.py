@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet probe` and `audit`: the verbs that ask many hosts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,22 +37,24 @@ def probe(*, as_json: bool, **words: Any) -> int:
     from virtune.report.json.fleet import probe_document
     from virtune.report.pages.fleet import probe_lines
 
-    facts, differing, lost = _probed(hosts_of(fleet_of(words)), access_of(words), progress(words))
-    lines = probe_lines([(one.host, mine) for one, mine in facts], differing, lost)
-    return tell(probe_document(facts, differing, lost), lines, as_json=as_json, failed=bool(lost))
+    found = _probed(hosts_of(fleet_of(words)), access_of(words), progress(words))
+    return tell(probe_document(*found), probe_lines(*found), as_json=as_json, failed=bool(found[-1]))
 
 
 def _probed(
     hosts: "Sequence[FleetHost]", access: "FleetAccess", say: Callable[[str], None]
-) -> "tuple[list[tuple[HostAnswer[Any], dict[str, str]]], tuple[Difference, ...], list[Unreached]]":
+) -> "tuple[list[HostAnswer[Mapping[str, str]]], Sequence[Difference], list[Unreached]]":
     """Ask hosts for their facts; returns also which of these differ, and the hosts that gave none."""
     from virtune.analyse.fleet import differences, flat
-    from virtune.flows.fleet.ask import ask_document, parted
+    from virtune.flows.fleet.ask import ask_each, parted
+    from virtune.model.fleet import HostAnswer
     from virtune.report.json.host import PROBE
 
-    found, lost = parted(ask_document(hosts, access, ["probe", "--json"], schema=PROBE, say=say))
-    facts = [(one, flat(one.said.get("host"))) for one in found]
-    return facts, differences({one.host.name: mine for one, mine in facts}), lost
+    found, lost = parted(ask_each(hosts, access, lambda ready: ready.document(PROBE, "probe", "--json"), say=say))
+    facts = list[HostAnswer[Mapping[str, str]]]()
+    for one in found:
+        facts.append(HostAnswer(host=one.host, calls_itself=one.calls_itself, said=flat(one.said.get("host"))))
+    return facts, differences({one.host.name: one.said for one in facts}), lost
 
 
 @click.command(name="audit")
@@ -84,7 +86,7 @@ def audit(paths: tuple[str, ...], *, connect: str, html: Path | None, as_json: b
         raise UsageError("nothing to audit", hint="name files or folders of the hosts, or --connect qemu:///system")
     from virtune.cli.common.result_output import require_report, write_page
     from virtune.cli.domains import exit_code
-    from virtune.flows.fleet.ask import ask_document, audits_of, hosts_of
+    from virtune.flows.fleet.ask import ask_each, audits_of, hosts_of
     from virtune.report.json.audit import AUDIT
     from virtune.report.json.fleet import audit_document
     from virtune.report.pages.fleet import audit_lines, together
@@ -93,7 +95,9 @@ def audit(paths: tuple[str, ...], *, connect: str, html: Path | None, as_json: b
     hosts, asked = hosts_of(fleet_of(words)), ["audit", "--json", "--fail-on", "never"]
     asked += [*(["--connect", connect] if connect else []), *(["--here"] if words["here"] else [])]
     asked += [*(word for rule in words["ignore"] for word in ("--ignore", rule)), "--", *paths]
-    answers = ask_document(hosts, access_of(words), asked, schema=AUDIT, ok=(0, UNREADABLE), say=progress(words))
+    answers = ask_each(
+        hosts, access_of(words), lambda ready: ready.document(AUDIT, *asked, ok=(0, UNREADABLE)), say=progress(words)
+    )
     audits, lost = audits_of(answers)
     audited, unread = together(audits)
     if html is not None:

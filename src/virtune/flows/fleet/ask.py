@@ -30,7 +30,7 @@ DOCUMENT_MAX = 32 * 1024**2
 
 _READ = Lock()
 
-_SHORT: Any = {"seconds": 60.0, "most_bytes": 64 * 1024}
+_SHORT = {"timeout_seconds": 60.0, "most_bytes": 64 * 1024}
 """For `uname` and `virtune --version`, on a host that is busy."""
 
 _NAME_AND_PATH = """echo $(uname -n) $(command -v "$1" || ls "$HOME/.local/bin/$1" 2>/dev/null)"""
@@ -80,21 +80,18 @@ class Ready:
         """The host's name in the inventory."""
         return self.connection.host.name
 
-    def asked(self, *words: str, most_bytes: int = DOCUMENT_MAX, ok: tuple[int, ...] = (0,)) -> str:
+    def asked(self, *words: str, **limits: Any) -> str:
         """Return what its virtune prints when it is called with these words. Raises HostError."""
-        return self.answered([self.virtune, *words], most_bytes=most_bytes, ok=ok)
+        return self.answered([self.virtune, *words], **limits)
 
-    def answered(
-        self,
-        command: Sequence[str],
-        *,
-        most_bytes: int = DOCUMENT_MAX,
-        seconds: float | None = None,
-        ok: tuple[int, ...] = (0,),
-    ) -> str:
-        """Return what a command prints there. Raises HostError."""
-        limit = self.access.timeout_seconds if seconds is None else seconds
-        return self.connection.run(command, timeout_seconds=limit, most_bytes=most_bytes, ok=ok).stdout
+    def document(self, schema: str, *words: str, ok: tuple[int, ...] = (0,)) -> Mapping[str, Any]:
+        """Return the document of a schema that its virtune prints then. Raises HostError."""
+        return read_document(self.asked(*words, ok=ok), schema)
+
+    def answered(self, command: Sequence[str], **limits: Any) -> str:
+        """Return what a command prints there; the limits are those of `Connection.run`. Raises HostError."""
+        usual = {"timeout_seconds": self.access.timeout_seconds, "most_bytes": DOCUMENT_MAX}
+        return self.connection.run(command, **{**usual, **limits}).stdout
 
 
 def ask_each(
@@ -148,33 +145,6 @@ def threads(most: int) -> Iterator[tuple[ThreadPoolExecutor, Warden]]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def ask_apart(
-    hosts: Sequence[FleetHost],
-    reach: FleetAccess,
-    task: Callable[[Ready], Done],
-    *,
-    say: Callable[[str], None],
-) -> list[Asked[Done]]:
-    """Do the same once all hosts were told apart: to one by two names it would be done twice at once."""
-    met = ask_each(hosts, reach, lambda _: None)
-    good = [one.host for one in met if not isinstance(one, Unreached)]
-    done = iter(ask_each(good, reach, task, say=say) if good else ())
-    return [one if isinstance(one, Unreached) else next(done) for one in met]
-
-
-def ask_document(
-    hosts: Sequence[FleetHost],
-    reach: FleetAccess,
-    words: Sequence[str],
-    *,
-    schema: str,
-    ok: tuple[int, ...] = (0,),
-    say: Callable[[str], None] = lambda _: None,
-) -> list[Asked[Mapping[str, Any]]]:
-    """Ask the virtune of every host with these words, and return the document that each prints."""
-    return ask_each(hosts, reach, lambda ready: read_document(ready.asked(*words, ok=ok), schema), say=say)
 
 
 def parted(found: Iterable[One | Unreached]) -> tuple[list[One], list[Unreached]]:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Any
@@ -19,7 +19,7 @@ from virtune.analyse.fleet import SUMMARY, answer, drift_between, level_of, summ
 from virtune.analyse.history import histories
 from virtune.analyse.stats.changes import SIDE_MIN
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, is_word, read_document
+from virtune.flows.fleet.ask import FleetAccess, Ready, ask_each, is_word
 from virtune.flows.stored.import_bundle import merge, read_bundle
 from virtune.flows.stored.show import by_todays_method, derived_anew
 from virtune.model import fleet
@@ -42,9 +42,6 @@ from virtune.store.queries import SEPARATOR
 from virtune.store.store import Store
 
 SUFFIX = ".sqlite"
-
-Studies = Mapping[str, tuple[str, str]]
-"""By the names of hosts: the host and the id by which a store finds a study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +66,11 @@ class FleetFolder:
             with self.of(host, reading=True) as store:
                 yield from (replace(one, host=host) for one in store.finished(kinds, own=True))
 
-    def stores(self, studies: Mapping[str, str]) -> Iterator[tuple[Store, Studies]]:
-        """Yield each host's store, open for reading, with its study; `studies` are the ids by their hosts."""
-        for host, study in studies.items():
+    def stores(self, hosts: Sequence[str]) -> Iterator[tuple[Store, Mapping[str, str]]]:
+        """Yield each host's store, open for reading, with that host, whose studies it has under no name."""
+        for host in hosts:
             with self.of(host, reading=True) as store:
-                yield store, {host: ("", study)}
+                yield store, {host: ""}
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         return Store(self.place_of(host), reading=reading)
@@ -108,10 +105,10 @@ class FleetStore:
             with Store(self.place, reading=True) as store:
                 yield from (one for one in store.finished(kinds) if one.host)
 
-    def stores(self, studies: Mapping[str, str]) -> Iterator[tuple[Store, Studies]]:
-        """Yield the store, open for reading, with all studies; `studies` are the ids by their hosts."""
+    def stores(self, hosts: Sequence[str]) -> Iterator[tuple[Store, Mapping[str, str]]]:
+        """Yield the store, open for reading, with all hosts, each of whose studies it has under its name."""
         with Store(self.place, reading=True) as store:
-            yield store, {host: (host, study) for host, study in studies.items()}
+            yield store, {host: host for host in hosts}
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store, in which ids mean a host's studies."""
@@ -136,12 +133,18 @@ MADE_BY = f"{METHOD}.{SUMMARY} {__version__}"
 
 def summaries(place: FleetPlace, chosen: Mapping[str, str]) -> dict[str, fleet.HostSummary]:
     """Return the summaries of studies, by hosts with the id of a study each, in the order of their names."""
-    found: dict[str, fleet.HostSummary] = {}
-    for store, studies in place.stores({host: chosen[host] for host in sorted(chosen)}):
-        kept = store.summaries([*studies.values()], method=MADE_BY)
-        for host, (store.host, study) in studies.items():
-            known = _read(kept.get((store.host, study), ""))
-            found[host] = summarised(store, study) if known is None else known
+    every = _summaries(place, {host: [study] for host, study in chosen.items()})
+    return {host: one for host, (one,) in every.items()}
+
+
+def _summaries(place: FleetPlace, chosen: Mapping[str, Sequence[str]]) -> dict[str, list[fleet.HostSummary]]:
+    """Return the same of several studies of each host."""
+    found: dict[str, list[fleet.HostSummary]] = {}
+    for store, hosts in place.stores(sorted(chosen)):
+        keys = {host: [(owner, study) for study in chosen[host]] for host, owner in hosts.items()}
+        kept = store.summaries([*chain.from_iterable(keys.values())], method=MADE_BY)
+        for host, store.host in hosts.items():
+            found[host] = [_read(kept.get(key, "")) or summarised(store, key[1]) for key in keys[host]]
     return found
 
 
@@ -208,7 +211,11 @@ def gather(
             pulled = tuple(_pulled(ready, store, name) for name in _wanted(ready, store, studies))
         return fleet.GatheredHost(name=ready.name, store=str(place.place_of(ready.name)), studies=pulled)
 
-    found = ask_apart(hosts, access, task, say=say)
+    # hosts are told apart first: to one by two names it would be done twice at once
+    met = ask_each(hosts, access, lambda _: None)
+    good = [one.host for one in met if not isinstance(one, fleet.Unreached)]
+    done = iter(ask_each(good, access, task, say=say))
+    found = (one if isinstance(one, fleet.Unreached) else next(done) for one in met)
     return [one if isinstance(one, fleet.Unreached) else one.said for one in found]
 
 
@@ -220,7 +227,7 @@ def pull(ready: Ready, store: Store, study: str) -> None:
 
 def _wanted(ready: Ready, store: Store, names: Sequence[str]) -> list[str]:
     """Return the studies of a host that are to be pulled, the oldest first."""
-    found = read_document(ready.asked("list", "--json"), LIST).get("studies")
+    found = ready.document(LIST, "list", "--json").get("studies")
     if not isinstance(found, list):
         raise HostError("its list of studies is damaged")
     ids = [listed_id(one) for one in reversed(found)]
@@ -320,15 +327,8 @@ def fleet_history(place: FleetPlace, *, names: Sequence[str] = (), reference: st
     if reference and (times := len(chosen.every.get(reference, ()))) < 2 * SIDE_MIN:
         hint = f"with {2 * SIDE_MIN} studies it can: measure it whenever the others are measured"
         raise UsageError(f"{reference} has measured this {times} times, which cannot be taken out", hint=hint)
-    found = dict[str, list[fleet.HostSummary]]()
-    for host, ids in sorted(chosen.every.items()):
-        with place.of(host, reading=True) as store:
-            keys = [(store.host, one) for one in ids]
-            kept = store.summaries(keys, method=MADE_BY)
-            found[host] = [_read(kept.get(key, "")) or summarised(store, key[1]) for key in keys]
-    return fleet.FleetHistory(
-        study=chosen.study, reference=reference, hosts=histories(chosen.study, found, reference=reference)
-    )
+    hosts = histories(chosen.study, _summaries(place, chosen.every), reference=reference)
+    return fleet.FleetHistory(study=chosen.study, reference=reference, hosts=hosts)
 
 
 def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from random import Random
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ from virtune.model.durability import durability_of
 from virtune.model.errors import PlanError, UsageError, VirtuneError
 from virtune.model.evidence import StudyRecord, measured
 from virtune.model.fleet import (
+    WAITING,
     Arms,
     ArmsLeftOut,
     BetterThere,
@@ -53,6 +55,7 @@ from virtune.model.fleet import (
     FleetPhase,
     FleetRun,
     FleetSearch,
+    FleetTask,
     FleetTuning,
     TaskProgress,
     TaskState,
@@ -112,9 +115,11 @@ def plan_search(
     _require_one_promise(arms)
     confirm = OPTIONS["confirm"].default if asked.confirm is None else asked.confirm
     racing, confirming = shared_out(sorted(met), seed=policy.seed, confirm=confirm)
+    ramp = OPTIONS["ramp"].default if asked.ramp is None else asked.ramp
+    seconds = (asked.seconds or SLICE_SECONDS) + ramp + OVERHEAD_SECONDS
     search = FleetSearch(
         hosts=tuple(replace(one, loads=met[one.host.name].loads) for one in tasks if one.host.name in met),
-        slice_seconds=_slice_seconds(asked),
+        slice_seconds=seconds * max(1, len(asked.workloads)),
         arms=arms,
         left_out=left_out,
         metric=parse_goal(asked.maximize, asked.minimize, ()).metric,
@@ -140,26 +145,14 @@ def _require_options(asked: StudyOptions, given: Sequence[str]) -> None:
         raise UsageError(f"--rig {asked.rig} names a VM of one host", hint="`--rig vhost-user`")
 
 
-def _slice_seconds(asked: StudyOptions) -> float:
-    """Return how long a round of one arm takes, under all workloads."""
-    ramp = OPTIONS["ramp"].default if asked.ramp is None else asked.ramp
-    return ((asked.seconds or SLICE_SECONDS) + ramp + OVERHEAD_SECONDS) * max(1, len(asked.workloads))
-
-
 def _words_of(asked: StudyOptions) -> tuple[str, ...]:
     """Return the options that every comparison gets, as words."""
     found = [flag_of("seconds"), f"{asked.seconds or SLICE_SECONDS:g}"]
     for name in _STUDIES:
-        value, row = getattr(asked, name), OPTIONS[name]
-        if name == "seconds" or not was_said(value):
-            continue
-        if row.takes is Takes.SWITCH:
-            found.append(flag_of(name))
-        else:
-            each = value if isinstance(value, tuple) else (value,)
-            found += [
-                word for one in each for word in (flag_of(name), f"{one:g}" if isinstance(one, float) else str(one))
-            ]
+        if name != "seconds" and was_said(value := getattr(asked, name)):
+            switch, each = OPTIONS[name].takes is Takes.SWITCH, value if isinstance(value, tuple) else (value,)
+            words = (f"{one:g}" if isinstance(one, float) else str(one) for one in each)
+            found += [flag_of(name)] if switch else [both for word in words for both in (flag_of(name), word)]
     return tuple(found)
 
 
@@ -210,13 +203,10 @@ def _stack_of(settings: Sequence[tuple[str, str]]) -> Stack:
 
 def _require_one_promise(arms: Arms) -> None:
     """Raise UsageError where the baseline promises another durability than what races: they cannot be ranked."""
-    (_, baseline), *others = arms
-    promised = durability_of(_stack_of(baseline)).promise
-    unlike = next((one for one in others if durability_of(_stack_of(one[1])).promise is not promised), None)
-    if unlike is not None:
-        asked = durability_of(_stack_of(unlike[1])).promise
-        hint = f"`--baseline` names settings of durability `{asked}`, which are compared with"
-        raise UsageError(f"the baseline has durability `{promised}`, and what races `{asked}`", hint=hint)
+    promised, *others = (durability_of(_stack_of(settings)).promise for _, settings in arms)
+    if unlike := next((one for one in others if one is not promised), None):
+        hint = f"`--baseline` names settings of durability `{unlike}`, which are compared with"
+        raise UsageError(f"the baseline has durability `{promised}`, and what races `{unlike}`", hint=hint)
 
 
 def shared_out(hosts: Sequence[str], *, seed: int, confirm: int = 1) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -239,23 +229,14 @@ def _with_turn(
     words = ["compare", "--rounds", str(rounds), "--restart" if confirms else "--all-rounds"]
     words += ["--margin", f"{search.margin:g}", "--metric", search.metric]
     for arm in arms:
-        own = dict(settings[arm])
-        each = {"rig": OPTIONS["rig"].default_for("compare")} | own
+        each = {"rig": OPTIONS["rig"].default_for("compare"), **dict(settings[arm])}
         words += ["--arm", f"{arm}:{','.join(f'{name}={value}' for name, value in each.items())}"]
     words += ["--baseline", search.baseline if search.baseline in arms else arms[0], *search.options]
     known, part = {one.host.name: one for one in search.hosts}, run.tasks[-1].part + 1 if run.tasks else 0
     seconds = rounds * len(arms) * search.slice_seconds + _BESIDE_SECONDS
-    turn = tuple(
-        replace(
-            known[host],
-            name=f"{run.name}.{number}",
-            part=part,
-            words=tuple(words),
-            expected_seconds=seconds,
-            confirms=confirms,
-        )
-        for number, host in enumerate(hosts, len(run.tasks) + 1)
-    )
+    alike: Any = {"part": part, "words": tuple(words), "expected_seconds": seconds, "confirms": confirms}
+    turn = (replace(known[host], name=f"{run.name}.{number}", **alike)
+            for number, host in enumerate(hosts, len(run.tasks) + 1))  # fmt: skip
     run = replace(run, tasks=(*run.tasks, *turn))
     RUNS.keep(run)
     return run
@@ -282,7 +263,8 @@ def search_fleet(
         found = run_fleet(MetFleet(run=run, refused={}), carrying, say=say, known=found)
         found |= _not_to_be_used(search, run, found, carrying.place)
         known = tuning_of(run, found, carrying.place)
-        run = _counting(run, found)
+        # which studies count is kept: no host needs to be asked for them again
+        run = replace(run, tasks=tuple(replace(one, counted=_study_of(one, found)) for one in run.tasks))
         RUNS.keep(run)
         turn = _next_turn(run, known, found)
         if turn is None:
@@ -290,11 +272,10 @@ def search_fleet(
         run = turn
 
 
-def _counting(run: FleetRun, found: Mapping[str, TaskProgress]) -> FleetRun:
-    """Note which studies count: no host needs to be asked for them again."""
-    ended = ((one, found[one.name]) for one in run.tasks)
-    counted = (replace(one, counted=how.study if how.state is TaskState.FINISHED else "") for one, how in ended)
-    return replace(run, tasks=tuple(counted))
+def _study_of(task: FleetTask, found: Mapping[str, TaskProgress]) -> str:
+    """Return the finished study of a task; empty where there is none."""
+    ended = found.get(task.name, WAITING)
+    return ended.study if ended.state is TaskState.FINISHED else ""
 
 
 def _of_earlier_turns(run: FleetRun) -> dict[str, TaskProgress]:
@@ -304,9 +285,8 @@ def _of_earlier_turns(run: FleetRun) -> dict[str, TaskProgress]:
     open_, last = OpenTasks(run), run.tasks[-1].part
     found = dict[str, TaskProgress]()
     for task in (one for one in run.tasks if one.part < last or one.counted):
-        gone = TaskState.LOST if task in open_ else TaskState.FAILED
+        state = TaskState.FINISHED if task.counted else TaskState.LOST if task in open_ else TaskState.FAILED
         said = "" if task.counted else "it had not ended when the next turn began"
-        state = TaskState.FINISHED if task.counted else gone
         found[task.name] = TaskProgress(state=state, study=task.counted, said=said)
     return found
 
@@ -329,7 +309,7 @@ def _not_to_be_used(
 def _next_turn(run: FleetRun, known: FleetTuning, found: Mapping[str, TaskProgress]) -> FleetRun | None:
     """Return the run with its next turn, and what counts of the turns before it; None at the end of the search."""
     search, confirms = _search_of(run), known.phase is FleetPhase.CONFIRM
-    ill = {task.host.name for task in run.tasks if found[task.name].state is not TaskState.FINISHED}
+    ill = {task.host.name for task in run.tasks if not _study_of(task, found)}
     wanted = (search.confirming or search.racing) if confirms else search.racing
     hosts = [one for one in wanted if one not in ill]
     if known.phase is FleetPhase.OVER or known.winner is None or not hosts or _is_cut_off(run, found):
@@ -392,9 +372,7 @@ def _needs_seconds(search: FleetSearch, seen: Sequence[StudyRecord]) -> float | 
 
 def _studies_of(run: FleetRun, part: int, found: Mapping[str, TaskProgress]) -> dict[str, str]:
     """Return the finished studies of a turn by their hosts."""
-    tasks = [one for one in run.tasks if one.part == part]
-    ended = {one.host.name: found[one.name] for one in tasks if one.name in found}
-    return {host: one.study for host, one in ended.items() if one.state is TaskState.FINISHED}
+    return {one.host.name: study for one in run.tasks if one.part == part and (study := _study_of(one, found))}
 
 
 def _record(search: FleetSearch, host: str, study: str, place: FleetPlace) -> StudyRecord:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtune.model import fleet
-from virtune.model.finding import Audited, Rule, Severity
+from virtune.model.finding import Audited, Severity
 from virtune.model.metric import BY_ID
 from virtune.model.result import Fitness
 from virtune.model.study import Study
@@ -52,17 +52,18 @@ def audit_map(audited: Sequence[Audited]) -> Chart | None:
         reading=f"A row is a VM, a column a rule, the number how many of its disks or places are concerned.{rest}",
         spec=filled(
             "cells", height=_CELL * len(drawn), rows=rows, row="vm", column="rule", columns=columns, text="count",
-            colour="severity", colours=_severities(rules.values()),
+            colour="severity", colours=_scale(SEVERITY_COLOURS, (one.severity for one in rules.values())),
         ),
         columns=("VM", "rule", "severity", "places"),
         rows=tuple((str(row["vm"]), str(row["rule"]), str(row["severity"]), str(row["count"])) for row in rows),
     )  # fmt: skip
 
 
-def _severities(rules: Iterable[Rule]) -> dict[str, Any]:
-    found = {rule.severity for rule in rules}
-    known = {one.value: colour for one, colour in SEVERITY_COLOURS.items() if one in found}
-    return {"domain": list(known), "range": list(known.values())}
+def _scale(known: Mapping[Any, str], used: Iterable[str]) -> dict[str, Any]:
+    """Return the scale of what is used of some words, in their order."""
+    every = {*used}
+    words = [one for one in known if one in every]
+    return {"domain": words, "range": [known[one] for one in words]}
 
 
 HOSTS_SHOWN = 60
@@ -73,10 +74,8 @@ _MARKS = {**SHAPES, _MEAN: "diamond", _NEXT: "stroke"}
 _COLOURS = {"better": "#8fd6b0", "worse": "#ff9b8f", "same": "#cfd4da", "undecided": "#f3efe2"}
 """The text colours on these backgrounds, on a light and on a dark page."""
 
-_STATES = {
-    "like the others": ("circle", "#0072b2"), "beyond its line": ("square", "#e69f00"),
-    "odd": ("triangle-up", "#d55e00"),
-}  # fmt: skip
+_STATE_SHAPES = {"like the others": "circle", "beyond its line": "square", "odd": "triangle-up"}
+_STATE_COLOURS = {"like the others": "#0072b2", "beyond its line": "#e69f00", "odd": "#d55e00"}
 
 _FACTORS = f"datum.value > {math.log(TENFOLD)} ? 'x' + format(exp(datum.value), ',.3r') : {LABEL}"
 """A label of an axis on which hosts may be far apart."""
@@ -112,16 +111,10 @@ def forest_of_hosts(effect: fleet.FleetEffect, study: Study) -> Chart:
             named.append((_NEXT, _NEXT, coming))
     named += ends
     reach = math.log1p(axis_of(ratio for _, _, ratio in named))
-    rows = [
-        forest_row(
-            name,
-            word,
-            ratio,
-            reach,
-            text=f"{difference_text(ratio)}  {word}" if word in SHAPES else difference_text(ratio, TOO_FEW_HOSTS),
-        )
-        for name, word, ratio in named
-    ]
+    rows = []
+    for name, word, ratio in named:
+        said = f"{difference_text(ratio)}  {word}" if word in SHAPES else difference_text(ratio, TOO_FEW_HOSTS)
+        rows.append(forest_row(name, word, ratio, reach, text=said))
     metric = BY_ID[study.metric]
     better = f"{metric.better} is better"
     spec = forest_spec(rows, reach, math.log1p(study.margin), f"difference in {metric.label}, {better}", _MARKS)
@@ -129,10 +122,9 @@ def forest_of_hosts(effect: fleet.FleetEffect, study: Study) -> Chart:
         name=file_name(FOREST, f"{effect.workload}-{effect.candidate}"),
         title=f"{effect.candidate} against {study.baseline} ({effect.workload}): {verdict_words(effect)}",
         reading=(
-            "The diamond is the mean over hosts, the line below it where a host that was not measured will be. "
-            f"Each row below is a host: the mark is its difference in {metric.label} ({better}), the line its"
-            " interval. "
-            f"Inside the grey band (±{format_share(study.margin)}) a difference is too small to matter."
+            "The diamond is the mean over hosts, the line below it where a host that was not measured will be. Each"
+            f" row below is a host: the mark is its difference in {metric.label} ({better}), the line its interval."
+            f" Inside the grey band (±{format_share(study.margin)}) a difference is too small to matter."
             + _left_out(len(every) - len(ends))
         ),
         spec=spec,
@@ -162,7 +154,7 @@ def funnel_plot(level: fleet.FleetLevel, study: Study) -> Chart:
         }
         for one in points
     ]
-    words = [one for one in _STATES if any(row["state"] == one for row in rows)]
+    states = {_state(one) for one in points}
     label = BY_ID[study.metric].label
     said = f"{', '.join(odd)} stand{'s' if len(odd) == 1 else ''} apart" if odd else "no host stands apart"
     return Chart(
@@ -178,11 +170,15 @@ def funnel_plot(level: fleet.FleetLevel, study: Study) -> Chart:
         spec=filled(
             "funnel", height=_FUNNEL_HEIGHT, rows=rows, domain=[-reach, reach], labels=_FACTORS,
             title=f"{label} against the other hosts",
-            shapes={"domain": words, "range": [_STATES[one][0] for one in words]},
-            colours={"domain": words, "range": [_STATES[one][1] for one in words]},
+            shapes=_scale(_STATE_SHAPES, states),
+            colours=_scale(_STATE_COLOURS, states),
         ),
         columns=("host", "against the others", "limits", "standard error", "adjusted p"),
-        rows=tuple(_funnel_row(one, errors[one.host]) for one in points),
+        rows=tuple(
+            (one.host, change_words(one.ratio), limits_text(one.limit), format_share(errors[one.host], 1),
+             f"{one.adjusted:.2g}")
+            for one in points
+        ),
     )  # fmt: skip
 
 
@@ -190,12 +186,10 @@ def rank_intervals(level: fleet.FleetLevel) -> Chart:
     """Draw the rank of each host with its interval: hosts whose intervals overlap are not told apart."""
     ranks = _outermost(sorted(level.ranks, key=lambda one: one.rank))
     rows = [{"host": one.host, "rank": one.rank, "low": one.low - 0.3, "high": one.high + 0.3} for one in ranks]
-    first = level.ranks[0] if level.ranks else None
-    sure = first is not None and first.low == first.high
+    first = next((f"{one.host} is" for one in level.ranks[:1] if one.low == one.high), "no host is certainly")
     return Chart(
         name=file_name("ranks", level.workload),
-        title=f"{level.workload}: {first.host} is the first" if sure and first else
-              f"{level.workload}: no host is certainly the first",
+        title=f"{level.workload}: {first} the first",
         reading="Each line is the 95 % interval of a host's rank. Hosts whose lines overlap are not told apart."
         + _left_out(len(level.ranks) - len(ranks)),
         spec=filled("ranks", height=_RANK_ROW * len(rows), rows=rows, domain=[0.5, len(level.ranks) + 0.5]),
@@ -215,7 +209,6 @@ def matrix(effects: Sequence[fleet.FleetEffect]) -> Chart:
         ]  # fmt: skip
     worse = Counter(row["host"] for row in rows if row["verdict"] == Verdict.WORSE.value)
     drawn, left_out = _worst(rows, worse)
-    words = [one.value for one in Verdict if any(row["verdict"] == one.value for row in drawn)]
     return Chart(
         name="hosts",
         title=f"{count_text(len(rows), 'verdict')}, {worse.total()} of them worse" if worse else
@@ -225,7 +218,7 @@ def matrix(effects: Sequence[fleet.FleetEffect]) -> Chart:
         spec=filled(
             "cells", height=_FLEET_CELL * _hosts_in(drawn), rows=drawn, row="host", column="question",
             columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
-            colour="verdict", colours={"domain": words, "range": [_COLOURS[one] for one in words]},
+            colour="verdict", colours=_scale(_COLOURS, (row["verdict"] for row in drawn)),
         ),
         columns=("host", "question", "verdict", "difference"),
         rows=tuple((row["host"], row["question"], row["verdict"], row["text"]) for row in rows),
@@ -236,9 +229,9 @@ def rule_map(audits: Sequence[fleet.HostAudit]) -> Chart | None:
     """Draw hosts by rules, with the number of VMs concerned; None where fewer than two hosts have findings."""
     rows = rule_rows(audits)
     cells = [
-        {"host": one.host.name, "rule": row.rule.id, "severity": row.rule.severity.value, "count": str(count)}
+        {"host": one.host.name, "rule": row.rule, "severity": row.severity.value, "count": str(count)}
         for one in audits for row in rows
-        if (count := sum(any(each.rule.id == row.rule.id for each in vm.findings) for vm in one.audited))
+        if (count := sum(any(each.rule.id == row.rule for each in vm.findings) for vm in one.audited))
     ]  # fmt: skip
     if _hosts_in(cells) < 2:
         return None
@@ -246,12 +239,12 @@ def rule_map(audits: Sequence[fleet.HostAudit]) -> Chart | None:
     worst = rows[0]
     return Chart(
         name="rules-by-hosts",
-        title=f"{worst.rule.id} ({worst.rule.name}) is found on {len(worst.hosts)} of {len(audits)} hosts",
+        title=f"{worst.rule} ({worst.name}) is found on {len(worst.hosts)} of {len(audits)} hosts",
         reading="A row is a host, a column a rule, the number how many of its VMs are concerned." + left_out,
         spec=filled(
             "cells", height=_FLEET_CELL * _hosts_in(drawn), rows=drawn, row="host", column="rule",
-            columns=[row.rule.id for row in rows], text="count",
-            colour="severity", colours=_severities(row.rule for row in rows),
+            columns=[row.rule for row in rows], text="count",
+            colour="severity", colours=_scale(SEVERITY_COLOURS, (row.severity for row in rows)),
         ),
         columns=("host", "rule", "severity", "VMs"),
         rows=tuple((one["host"], one["rule"], one["severity"], one["count"]) for one in cells),
@@ -285,11 +278,6 @@ def _left_out(count: int) -> str:
 
 def _state(one: fleet.FunnelPoint) -> str:
     return "odd" if one.odd else "beyond its line" if abs(one.distance) > one.limit else "like the others"
-
-
-def _funnel_row(one: fleet.FunnelPoint, error: float) -> tuple[str, ...]:
-    distance, limits = change_words(math.exp(one.distance)), limits_text(one.limit)
-    return (one.host, distance, limits, format_share(error, 1), f"{one.adjusted:.2g}")
 
 
 _LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"
@@ -380,7 +368,7 @@ def _history_chart(hosts: Sequence[fleet.HostHistory], found: fleet.FleetHistory
         spec=filled("history", rows=rows, hosts=[*titles.values()]),
         columns=("host", "begun (UTC)", metric, "change"),
         rows=tuple(
-            (one.host, f"{level.begun:%Y-%m-%d %H:%M}", f"{math.exp(level.value):,.0f}", _at(one, level))
+            (one.host, f"{level.begun:%Y-%m-%d %H:%M}", f"{level.level:,.0f}", _at(one, level))
             for one in hosts
             for level in one.levels
         ),
@@ -397,7 +385,7 @@ def _levels(one: fleet.HostHistory) -> Iterator[dict[str, Any]]:
         change = _at(one, level)
         part += bool(change)
         yield {
-            "begun": level.begun.isoformat(), "value": math.exp(level.value), "part": part,
+            "begun": level.begun.isoformat(), "value": level.level, "part": part,
             **({"expected": math.exp(expected), "low": math.exp(expected - band), "high": math.exp(expected + band)}
                if one.judged else {}),
             **({"change": change} if change else {}),

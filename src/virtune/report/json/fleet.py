@@ -18,7 +18,7 @@ from virtune.report.json.document import (
     ProgramVersion,
     part,
 )
-from virtune.report.pages.fleet import rule_rows
+from virtune.report.pages.fleet import RuleRow, rule_rows
 
 
 class _Facts(TypedDict):
@@ -30,6 +30,7 @@ class _Facts(TypedDict):
         Mapping[str, str],
         "What `virtune host probe --json` says there, as text by path (`disks.vda.device.scheduler`), without what "
         "changes from minute to minute and what is unknown.",
+        At("said"),
     ]
 
 
@@ -78,25 +79,15 @@ class _Audit(TypedDict):
     unread: Annotated[Any, list[Unread], "What could not be read there."]
 
 
-class _Rule(TypedDict):
-    """One rule over all hosts."""
-
-    rule: Annotated[str, "The rule's id.", {"pattern": "^R[0-9]+$"}, At("rule.id")]
-    name: Annotated[str, "The rule's name.", At("rule.name")]
-    severity: Annotated[Severity, "Its severity.", At("rule.severity")]
-    hosts: Annotated[list[Name], "The hosts where it found something."]
-    without: Annotated[list[Name], "The hosts with VMs where it found nothing."]
-    domains: Annotated[int, "The number of VMs where it found something.", NOT_NEGATIVE]
-    findings: Annotated[int, "The number of findings.", NOT_NEGATIVE]
-
-
 class FleetAuditDocument(TypedDict):
     """What `virtune fleet audit --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-audit/1"}]
     virtune: ProgramVersion
     hosts: Annotated[list[_Audit], "The hosts that answered, in the order of the inventory."]
-    rules: Annotated[list[_Rule], "The rules that found something, the most severe and the most frequent first."]
+    rules: Annotated[
+        Any, list[RuleRow], "The rules that found something, the most severe and the most frequent first."
+    ]
     failed: Annotated[Any, list[fleet.Unreached], "The hosts that gave no answer."]
 
 
@@ -300,16 +291,11 @@ class FleetHistoryDocument(TypedDict):
 
 
 def probe_document(
-    answers: Sequence[tuple[fleet.HostAnswer[Any], Mapping[str, str]]],
+    answers: Sequence[fleet.HostAnswer[Mapping[str, str]]],
     differing: Sequence[fleet.Difference],
     lost: Sequence[fleet.Unreached],
 ) -> FleetProbeDocument:
-    hosts = [_facts(one, facts) for one, facts in answers]
-    return part(FleetProbeDocument, hosts=hosts, differences=differing, failed=lost)
-
-
-def _facts(one: fleet.HostAnswer[Any], facts: Mapping[str, str]) -> _Facts:
-    return part(_Facts, one, facts=facts)
+    return part(FleetProbeDocument, hosts=answers, differences=differing, failed=lost)
 
 
 def audit_document(audits: Sequence[fleet.HostAudit], lost: Sequence[fleet.Unreached]) -> FleetAuditDocument:

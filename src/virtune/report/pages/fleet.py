@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Annotated
 
 from rich.console import RenderableType
 
 from virtune.model import fleet
 from virtune.model.errors import UsageError
-from virtune.model.finding import Audited, Rule, Unread
+from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.metric import BY_ID
-from virtune.model.text import format_seconds, format_share, printable
+from virtune.model.text import NOT_NEGATIVE, Name, format_seconds, format_share, printable
 from virtune.model.tuning import Place, RaceRules, Recommendation, Runner
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.audit import brief
@@ -24,13 +25,15 @@ from virtune.report.words import change_words, count_text, cut_text, difference_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow:
-    """One rule over a fleet: the hosts that have a finding of it, those that have none, how many VMs and findings."""
+    """One rule over all hosts."""
 
-    rule: Rule
-    hosts: tuple[str, ...]
-    without: tuple[str, ...]
-    domains: int
-    findings: int
+    rule: Annotated[str, "The rule's id.", {"pattern": "^R[0-9]+$"}]
+    name: Annotated[str, "The rule's name."]
+    severity: Annotated[Severity, "Its severity."]
+    hosts: Annotated[tuple[Name, ...], "The hosts where it found something."]
+    without: Annotated[tuple[Name, ...], "The hosts with VMs where it found nothing."]
+    domains: Annotated[int, "The number of VMs where it found something.", NOT_NEGATIVE]
+    findings: Annotated[int, "The number of findings.", NOT_NEGATIVE]
 
 
 def rule_rows(audits: Sequence[fleet.HostAudit]) -> tuple[RuleRow, ...]:
@@ -46,14 +49,16 @@ def rule_rows(audits: Sequence[fleet.HostAudit]) -> tuple[RuleRow, ...]:
             for one in looked
         }
         row = RuleRow(
-            rule=rule,
+            rule=rule.id,
+            name=rule.name,
+            severity=rule.severity,
             hosts=tuple(host for host, found in counts.items() if any(found)),
             without=tuple(host for host, found in counts.items() if not any(found)),
             domains=sum(bool(count) for found in counts.values() for count in found),
             findings=sum(map(sum, counts.values())),
         )
         rows.append(row)
-    return tuple(sorted(rows, key=lambda row: (-row.rule.severity.rank, -row.domains, row.rule.id)))
+    return tuple(sorted(rows, key=lambda row: (-row.severity.rank, -row.domains, row.rule)))
 
 
 def table(found: Sequence[tuple[fleet.FleetHost, fleet.Address]]) -> RenderableType:
@@ -78,13 +83,13 @@ SHOWN = {
 
 
 def probe_lines(
-    facts: Sequence[tuple[fleet.FleetHost, Mapping[str, str]]],
+    facts: Sequence[fleet.HostAnswer[Mapping[str, str]]],
     differing: Sequence[fleet.Difference],
     lost: Sequence[fleet.Unreached],
 ) -> Iterator[str]:
     if facts:
-        shown = [(host, [_short(mine.get(key, "-")) for key in SHOWN.values()]) for host, mine in facts]
-        yield from columns([("host", *SHOWN), *((host.name, *values) for host, values in shown)])
+        rows = ((one.host.name, *(_short(one.said.get(key, "-")) for key in SHOWN.values())) for one in facts)
+        yield from columns([("host", *SHOWN), *rows])
     if len(facts) > 1:
         yield ""
         yield f"facts that differ between hosts: {len(differing)}"
@@ -110,9 +115,8 @@ def rules_over_hosts(audits: Sequence[fleet.HostAudit], *, named: bool = False) 
     """Return the heads and the rows of the table of rules; with `named` the name of each stands behind its id."""
     rows: list[tuple[str, ...]] = [("rule", "severity", "hosts", "VMs", "found on", "not on")]
     for row in rule_rows(audits):
-        rule = f"{row.rule.id} {row.rule.name}" if named else row.rule.id
-        counts = (str(len(row.hosts)), str(row.domains))
-        rows.append((rule, row.rule.severity.value, *counts, names(row.hosts), names(row.without) or "-"))
+        rule, counts = f"{row.rule} {row.name}" if named else row.rule, (str(len(row.hosts)), str(row.domains))
+        rows.append((rule, row.severity.value, *counts, names(row.hosts), names(row.without) or "-"))
     return rows
 
 
