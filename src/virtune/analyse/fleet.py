@@ -9,6 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -143,9 +144,8 @@ def funnel(estimates: Sequence[fleet.HostEstimate]) -> tuple[fleet.FunnelPoint, 
     from scipy.special import stdtr
 
     if len(estimates) < HOSTS_MIN:
-        raise UsageError(
-            f"{len(estimates)} hosts cannot tell which one is odd", hint=f"gather a study of at least {HOSTS_MIN}"
-        )
+        hint = f"gather a study of at least {HOSTS_MIN}"
+        raise UsageError(f"{len(estimates)} hosts cannot tell which one is odd", hint=hint)
     values, variances = arrays(estimates)
     # by few rounds a host may look quieter than it is, and then everything would be beyond its noise
     typical = float(np.median(variances))
@@ -258,6 +258,8 @@ def ranks(estimates: Sequence[fleet.HostEstimate], *, seed: int) -> tuple[fleet.
     return tuple(sorted(found, key=lambda one: (one.rank, one.host)))
 
 
+_MOMENT = "%Y-%m-%d %H:%M UTC"
+
 WINDOW = timedelta(hours=24)
 """Levels of hosts that were measured further apart than a day are not compared: shared storage, neighbours and
 updates change them, and no host shows it. A day is also how long an A/A test of a host counts for its studies."""
@@ -270,12 +272,9 @@ def require_comparable(estimates: Sequence[fleet.HostEstimate], *, window: timed
     """
     if not estimates:
         return
-    for one in estimates:
-        if one.ended < one.begun:
-            raise PreconditionError(
-                f"{one.host} ended its study before it began it: its clock was set meanwhile",
-                hint="measure it again with a clock that is right",
-            )
+    if wrong := next((one.host for one in estimates if one.ended < one.begun), None):
+        said = f"{wrong} ended its study before it began it: its clock was set meanwhile"
+        raise PreconditionError(said, hint="measure it again with a clock that is right")
     first = min(estimates, key=lambda one: one.begun)
     last = max(estimates, key=lambda one: one.ended)
     apart = last.ended - first.begun
@@ -285,9 +284,6 @@ def require_comparable(estimates: Sequence[fleet.HostEstimate], *, window: timed
             f" levels of hosts measured {format_seconds(apart.total_seconds())} apart cannot be compared",
             hint=f"measure them within {format_seconds(window.total_seconds())}, or compare ratios only",
         )
-
-
-_MOMENT = "%Y-%m-%d %H:%M UTC"
 
 
 SHARE_MAX = 0.5
@@ -409,9 +405,6 @@ def _text(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-_HOUR_SECONDS = 3600.0
-
-
 def drift_between(
     before: fleet.HostEstimate, after: fleet.HostEstimate, *, workload: str, metric: str
 ) -> fleet.HostDrift:
@@ -428,7 +421,7 @@ def drift_between(
         estimate=math.exp(change),
         low=math.exp(change - reach),
         high=math.exp(change + reach),
-        hours=max(0.0, (after.begun - before.begun).total_seconds() / _HOUR_SECONDS),
+        hours=max(0.0, (after.begun - before.begun).total_seconds() / 3600),
     )
 
 
@@ -505,17 +498,11 @@ def _span(record: StudyRecord) -> tuple[datetime, datetime]:
 
 def known_facts(record: StudyRecord, arm: str) -> Mapping[str, str]:
     """Return the facts of a host, and the settings of an arm as they were read back while it ran."""
-    settings = {
-        f"setting.{check.setting}": check.found
-        for one in record.trials
-        if one.trial.arm == arm
-        for check in one.in_force.checks
-        if check.found is not None
-    }
-    try:
+    checks = (check for one in record.trials if one.trial.arm == arm for check in one.in_force.checks)
+    settings = {f"setting.{one.setting}": one.found for one in checks if one.found is not None}
+    found = None
+    with suppress(ValueError):
         found = json.loads(record.facts or "{}")
-    except ValueError:
-        found = None
     return {**flat(found.get("host") if isinstance(found, dict) else None), **settings}
 
 
@@ -525,13 +512,12 @@ RANK_SEED = 1
 def answer(study: Study, summaries: Mapping[str, fleet.HostSummary]) -> fleet.FleetReport:
     """Return the answer of the same study on many hosts: `study` is one of theirs, `summaries` are by their names."""
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
+    compared = [one.name for one in study.compared]
     return fleet.FleetReport(
         hosts=tuple(summaries),
         study=study,
-        effects=tuple(
-            _effect(summaries, workload.name, candidate) for workload in study.compared for candidate in others
-        ),
-        levels=tuple(_level(summaries, study.baseline, workload.name) for workload in study.compared),
+        effects=tuple(_effect(summaries, workload, candidate) for workload in compared for candidate in others),
+        levels=tuple(_level(summaries, study.baseline, workload) for workload in compared),
         methods=tuple(sorted({method for one in summaries.values() for method in one.methods})),
     )
 
@@ -561,14 +547,9 @@ def _effect(summaries: Mapping[str, fleet.HostSummary], workload: str, candidate
 
 def _level(summaries: Mapping[str, fleet.HostSummary], arm: str, workload: str) -> fleet.FleetLevel:
     """Judge the baseline's level: refused, with the reason, where hosts cannot be compared."""
-    estimates = tuple(
-        replace(one, host=host)
-        for host, summary in summaries.items()
-        for name, one in summary.levels
-        if name == workload
-    )
-    there = {one.host for one in estimates}
-    left_out = tuple(host for host in summaries if host not in there)
+    known = {host: dict(summary.levels).get(workload) for host, summary in summaries.items()}
+    estimates = tuple(replace(one, host=host) for host, one in known.items() if one is not None)
+    left_out = tuple(host for host, one in known.items() if one is None)
     level = fleet.FleetLevel(workload=workload, arm=arm, estimates=estimates, left_out=left_out)
     try:
         require_comparable(estimates)

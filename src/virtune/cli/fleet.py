@@ -10,22 +10,11 @@ import click
 from virtune.cli.common.options import json_option
 from virtune.cli.fleet_verbs import fleet_of, inventory_options
 
-VERBS = {
-    "apply": "apply",
-    "audit": "hosts",
-    "gather": "run",
-    "here": "here",
-    "history": "history",
-    "install": "install",
-    "pack": "install",
-    "probe": "hosts",
-    "report": "run",
-    "run": "run",
-    "runs": "history",
-    "status": "run",
-    "tune": "tune",
-    "undo": "apply",
-}
+_MODULES = {
+    "apply": ("apply", "undo"), "here": ("here",), "history": ("history", "runs"), "hosts": ("audit", "probe"),
+    "install": ("install", "pack"), "run": ("gather", "report", "run", "status"), "tune": ("tune",),
+}  # fmt: skip
+VERBS = {verb: module for module, verbs in _MODULES.items() for verb in verbs}
 """The module of each verb below `fleet_verbs`."""
 
 

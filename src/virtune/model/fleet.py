@@ -592,10 +592,10 @@ class FleetTuning:
             return Recommendation.UNDECIDED
         if self.winner == self.search.baseline:
             return Recommendation.KEEP
-        found = [one.settled(self.search.margin, self.search.sign) for one in self.confirmed]
-        if found and all(one is Verdict.BETTER for one in found):
+        found = {one.settled(self.search.margin, self.search.sign) for one in self.confirmed}
+        if found == {Verdict.BETTER}:
             return Recommendation.CHANGE
-        none = found and all(one in (Verdict.SAME, Verdict.WORSE) for one in found)
+        none = found and found <= {Verdict.SAME, Verdict.WORSE}
         return Recommendation.KEEP if none else Recommendation.UNDECIDED
 
 

@@ -18,7 +18,7 @@ from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import HostCheck, host_over_time
 from virtune.report.pages.check import sentence
 from virtune.report.pages.evidence import drift_text
-from virtune.report.pages.fleet import run_rows, run_title, states_text, to_see_first
+from virtune.report.pages.fleet import run_table, run_title
 from virtune.report.pages.result import MARKS, changed_value, verdict_sentences
 from virtune.report.pages.study import host_line
 from virtune.report.render.terminal import Table
@@ -103,6 +103,7 @@ def shown_kept(run: FleetRun) -> RunShown:
     """Return the page of a fleet's run that no process here carries now."""
     noted = OpenTasks(run)
     found = {task.name: TaskProgress(state=noted.state_of(task)) for task in run.tasks}
+    table = run_table(run, found, to_see_first=True)
     hint = f"`virtune fleet status {run.name}` asks its hosts, `virtune fleet run --again {run.name}` goes on"
     if all(one.state is TaskState.FINISHED for one in found.values()):
         hint = "`virtune fleet report` says what its studies say together"
@@ -113,8 +114,8 @@ def shown_kept(run: FleetRun) -> RunShown:
         hint=hint,
         over=True,
         report=False,
-        facts=(("seen last", states_text(run, found)),),
-        rows=tuple(run_rows(to_see_first(run.tasks, found), found)),
+        facts=(("seen last", table.states),),
+        rows=tuple(table.rows),
     )
 
 

@@ -4,6 +4,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,5 @@ def tell(document: object, lines: Iterable[str], *, as_json: bool, failed: bool 
 
 def progress(words: dict[str, Any]) -> Callable[[str], None]:
     """Return what says that a host has answered: on stderr, where someone watches."""
-
-    def say(text: str) -> None:
-        if sys.stderr.isatty() and not words["quiet"]:
-            click.echo(text, err=True)
-
-    return say
+    shown = sys.stderr.isatty() and not words["quiet"]
+    return partial(click.echo, err=True) if shown else lambda _: None

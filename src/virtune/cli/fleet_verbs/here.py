@@ -102,8 +102,8 @@ def _estimated(words: Sequence[str], *, up: bool) -> "TaskProgress":
         told.append(TaskProgress(state=TaskState.WAITING, left_seconds=seconds, loads=loads, arms=named))
         raise EstimatedError("only how long it takes was asked")
 
-    out, err = Kept(None), Kept(None)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    err = Kept(None)
+    with contextlib.redirect_stdout(Kept(None)), contextlib.redirect_stderr(err):
         code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned, up=up))
     if told or code == 0:
         return told[0] if told else WAITING
@@ -127,8 +127,8 @@ def _carry(task: str, lock: int) -> int:
             # it was killed after it had told its name: without the study in the store it begins anew
             words = ("resume", study) if store.has(study) else words
     carried = CarriedStudy(begin=lambda name: fleet_here.begun(task, name))
-    out, err = Kept(sys.stdout), Kept(sys.stderr)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    err = Kept(sys.stderr)
+    with contextlib.redirect_stdout(Kept(sys.stdout)), contextlib.redirect_stderr(err):
         code = run([*words, "--quiet"], carried=carried)
     said, hint = ("", "") if code in (0, *fleet_here.BREACHED) else fleet_here.said_by(err.tail)
     fleet_here.ended(task, code=code, said=said, hint=hint, run=carried.run)

@@ -352,12 +352,12 @@ class ShownRun:
         """Return how far the run is, for its page."""
         from virtune.flows.fleet.run import left_seconds
         from virtune.model.fleet import WAITING, TaskState
-        from virtune.report.pages.fleet import AT_MOST, hint_lines, run_rows, run_title, states_text, to_see_first
+        from virtune.report.pages.fleet import AT_MOST, run_table, run_title
         from virtune.store.progress import RunProgress
 
         run_, found = self.run, dict(self.found)
         each, left = [found.get(task.name, WAITING) for task in run_.tasks], left_seconds(run_, found)
-        shown, over = to_see_first(run_.tasks, found), (TaskState.FINISHED, TaskState.FAILED)
+        table, over = run_table(run_, found, to_see_first=True), (TaskState.FINISHED, TaskState.FAILED)
         parts = [1.0 if one.state in over else one.done / one.total if one.total else 0.0 for one in each]
         return RunProgress(
             study=run_.name,
@@ -365,11 +365,11 @@ class ShownRun:
             most=AT_MOST,
             done=sum(one.state in over for one in each),
             total=len(each),
-            now=states_text(run_, found),
+            now=table.states,
             share=None if run_.search else fmean(parts),  # more turns come
             until=None if left is None else time.time() + left,
-            rows=tuple(run_rows(shown, found)),
-            conditions=tuple(hint_lines(shown, found)),
+            rows=tuple(table.rows),
+            conditions=tuple(table.hints),
         )
 
     def begins(self, run_: "FleetRun", known: "FleetTuning | None") -> None:

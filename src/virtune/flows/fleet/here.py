@@ -118,9 +118,9 @@ def require_words(words: Sequence[str]) -> None:
         said = f", and {printable(words[0], most=80)!r} makes none" if words else ", and none is named"
         hint = f"end the command with one of {', '.join(VERBS)} and its options"
         raise UsageError(f"a fleet runs studies{said}", hint=hint)
-    for word in words[1:]:
-        if word.partition("=")[0] in OURS:
-            raise UsageError(f"{word.partition('=')[0]} has no place in a study of a fleet", hint="leave it out")
+    for option in (word.partition("=")[0] for word in words[1:]):
+        if option in OURS:
+            raise UsageError(f"{option} has no place in a study of a fleet", hint="leave it out")
 
 
 def begin(task: str, words: Sequence[str]) -> TaskProgress:
@@ -222,12 +222,8 @@ def _progress(
     if silent := _silent(study, run, began, now):
         hint = "`virtune fleet status --stop` ends it; what it waits for is often storage that gives no answer"
         return TaskProgress(state=TaskState.STUCK, study=study, said=silent, hint=hint, **_come_to(run))
-    return TaskProgress(
-        state=TaskState.RUNNING,
-        study=study,
-        left_seconds=None if run is None or run.until is None else max(0.0, round(run.until - now)),
-        **_come_to(run),
-    )
+    left = None if run is None or run.until is None else max(0.0, round(run.until - now))
+    return TaskProgress(state=TaskState.RUNNING, study=study, left_seconds=left, **_come_to(run))
 
 
 def _silent(study: str, run: RunProgress | None, began: float, now: float) -> str:

@@ -308,7 +308,7 @@ def _not_to_be_used(
 
 def _next_turn(run: FleetRun, known: FleetTuning, found: Mapping[str, TaskProgress]) -> FleetRun | None:
     """Return the run with its next turn, and what counts of the turns before it; None at the end of the search."""
-    search, confirms = _search_of(run), known.phase is FleetPhase.CONFIRM
+    search, confirms = known.search, known.phase is FleetPhase.CONFIRM
     ill = {task.host.name for task in run.tasks if not _study_of(task, found)}
     wanted = (search.confirming or search.racing) if confirms else search.racing
     hosts = [one for one in wanted if one not in ill]

@@ -3,10 +3,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from rich.console import RenderableType
 
@@ -41,13 +41,12 @@ def rule_rows(audits: Sequence[fleet.HostAudit]) -> tuple[RuleRow, ...]:
 
     A host without VMs has nothing to find, so it is not among those without a finding.
     """
-    rows, looked = [], [one for one in audits if one.audited]
-    rules = {finding.rule.id: finding.rule for one in audits for vm in one.audited for finding in vm.findings}
-    for rule in rules.values():
-        counts = {
-            one.host.name: [sum(finding.rule.id == rule.id for finding in vm.findings) for vm in one.audited]
-            for one in looked
-        }
+    rows = []
+    looked = {
+        one.host.name: [[each.rule for each in vm.findings] for vm in one.audited] for one in audits if one.audited
+    }
+    for rule in {one.id: one for vms in looked.values() for found in vms for one in found}.values():
+        counts = {host: [[one.id for one in found].count(rule.id) for found in vms] for host, vms in looked.items()}
         row = RuleRow(
             rule=rule.id,
             name=rule.name,
@@ -257,20 +256,57 @@ def rank_rows(level: fleet.FleetLevel) -> list[tuple[str, ...]]:
 SAID_MAX = 120
 
 
+class RunTable(NamedTuple):
+    """A run in a table: the heads and a row for each task that is shown, how many tasks are in which state, and the
+    next things to do.
+    """
+
+    rows: list[tuple[str, ...]]
+    states: str
+    hints: list[str]
+
+
+def run_table(
+    run: fleet.FleetRun,
+    found: Mapping[str, fleet.TaskProgress],
+    *,
+    to_see_first: bool = False,
+    most: int | None = None,
+) -> RunTable:
+    """Return the table of a run, with `most` of so many tasks; `to_see_first` begins with what there is to see."""
+    shown = [(task.host.name, found.get(task.name, fleet.WAITING)) for task in run.tasks]
+    states = [one.state for _, one in shown]
+    if to_see_first:
+        shown.sort(key=lambda one: _TO_SEE.index(one[1].state))
+    rows: list[tuple[str, ...]] = [("host", "state", "trials", "left", "study", "verdict so far")]
+    hints: dict[str, dict[str, None]] = {}
+    for host, one in shown[:most]:
+        trials = f"{one.done}/{one.total or '?'}" if one.done or one.total else "-"
+        remains = "-" if one.left_seconds is None else format_seconds(one.left_seconds)
+        study, said = (printable(text or "-", most=SAID_MAX) for text in (one.study, one.said or one.verdict))
+        rows.append((host, one.state, trials, remains, study, said))
+        hints.setdefault(one.hint, {})[host] = None
+    return RunTable(
+        rows=rows,
+        states=", ".join(f"{states.count(state)} {state}" for state in fleet.TaskState if state in states),
+        hints=[printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items() if hint],
+    )
+
+
 def run_lines(
     run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], left: float | None, *, most: int | None = None
 ) -> Iterator[str]:
     """Yield the table of a run, and how long what is left takes, in seconds. With `most` so many lines at most: of
     more hosts those of which there is something to see.
     """
-    shown = list(run.tasks)
-    if most is not None and len(shown) > most - _OTHER_LINES:
-        shown = to_see_first(shown, found)[: max(1, most - _OTHER_LINES - 1)]
-    yield from columns(run_rows(shown, found))
-    if len(shown) < len(run.tasks):
-        yield f"and {len(run.tasks) - len(shown)} more"
-    yield states_text(run, found)
-    yield from hint_lines(shown, found)
+    many = most is not None and len(run.tasks) > most - _OTHER_LINES
+    room = max(1, most - _OTHER_LINES - 1) if most is not None and many else None
+    table = run_table(run, found, to_see_first=many, most=room)
+    yield from columns(table.rows)
+    if room is not None and room < len(run.tasks):
+        yield f"and {len(run.tasks) - room} more"
+    yield table.states
+    yield from table.hints
     if left:
         yield f"{AT_MOST}{format_seconds(left)} left"
 
@@ -282,37 +318,6 @@ AT_MOST = "at most about "
 def run_title(run: fleet.FleetRun) -> str:
     """Say what a run runs on its hosts."""
     return printable(f"fleet {' '.join(run.words)}", most=SAID_MAX)
-
-
-def to_see_first(tasks: Iterable[fleet.FleetTask], found: Mapping[str, fleet.TaskProgress]) -> list[fleet.FleetTask]:
-    """Return tasks in another order: first those of which there is something to see."""
-    return sorted(tasks, key=lambda one: _TO_SEE.index(found.get(one.name, fleet.WAITING).state))
-
-
-def run_rows(tasks: Sequence[fleet.FleetTask], found: Mapping[str, fleet.TaskProgress]) -> list[tuple[str, ...]]:
-    """Return a row for each task, below the heads."""
-    rows: list[tuple[str, ...]] = [("host", "state", "trials", "left", "study", "verdict so far")]
-    for task in tasks:
-        one = found.get(task.name, fleet.WAITING)
-        trials = f"{one.done}/{one.total or '?'}" if one.done or one.total else "-"
-        remains = "-" if one.left_seconds is None else format_seconds(one.left_seconds)
-        study, said = (printable(text or "-", most=SAID_MAX) for text in (one.study, one.said or one.verdict))
-        rows.append((task.host.name, one.state, trials, remains, study, said))
-    return rows
-
-
-def states_text(run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress]) -> str:
-    """Say how many tasks are in which state."""
-    states = [found.get(task.name, fleet.WAITING).state for task in run.tasks]
-    return ", ".join(f"{states.count(state)} {state}" for state in fleet.TaskState if state in states)
-
-
-def hint_lines(tasks: Sequence[fleet.FleetTask], found: Mapping[str, fleet.TaskProgress]) -> Iterator[str]:
-    """Yield the next thing to do where hosts gave one."""
-    hints: dict[str, dict[str, None]] = {}
-    for task in tasks:
-        hints.setdefault(found.get(task.name, fleet.WAITING).hint, {})[task.host.name] = None
-    yield from (printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items() if hint)
 
 
 def planned_line(run: fleet.FleetRun, left: float | None, sharing: Mapping[str, Sequence[str]]) -> str:
@@ -334,7 +339,7 @@ def ended_lines(
             f"reference host {run.reference}, {one.workload}: {change_words(one.estimate)} {one.metric} "
             f"({change_words(one.low)} to {change_words(one.high)}) after {one.hours:.1f} h"
         )
-    each = [found.get(task.name, fleet.WAITING) for task in run.tasks]
+    each = (found.get(task.name, fleet.WAITING) for task in run.tasks)
     open_ = [task for task in each if task.state is not fleet.TaskState.FINISHED]
     wrong = all(task.code == UsageError.exit_code for task in open_)
     again = f"`virtune fleet run --again {run.name}` goes on"
