@@ -249,10 +249,8 @@ def listed_id(listed: Mapping[str, Any]) -> str:
 
 def _pulled(ready: Ready, store: Store, name: str) -> fleet.GatheredStudy:
     with _ON_THE_WAY, tempfile.TemporaryFile() as file:
-        command = [ready.virtune, "fleet", "here", name, "--rows"]
         try:
-            limit = ready.access.timeout_seconds
-            ready.connection.run(command, timeout_seconds=limit, most_bytes=BUNDLE_MAX, into=file)
+            ready.asked("fleet", "here", name, "--rows", most_bytes=BUNDLE_MAX, into=file)
         except OSError as error:
             said = f"cannot keep its study {name} in {tempfile.gettempdir()}: {words_of(error)}"
             raise HostError(said, hint="the environment's TMPDIR names another directory") from None
@@ -317,9 +315,11 @@ def fleet_history(place: FleetPlace, *, names: Sequence[str] = (), reference: st
 
     `names` chooses hosts besides the `reference`. Raises UsageError where no host has measured anything twice.
     """
-    wanted = [*dict.fromkeys([*names, *([reference] if reference and names else [])])]
-    _require_known(place, [*wanted, *([reference] if reference else [])])
-    asked = [one for one in _asked(place, wanted) if any(len(mine) > 1 for mine in one.every.values())]
+    besides = [*names, *([reference] if reference else [])]
+    _require_known(place, besides)
+    asked = [
+        one for one in _asked(place, besides if names else ()) if any(len(mine) > 1 for mine in one.every.values())
+    ]
     if not asked:
         hint = "measure the same again now and then, then `virtune fleet gather`"
         raise UsageError(f"no host in {place} has measured the same twice", hint=hint)
@@ -336,8 +336,7 @@ def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
     alike: dict[str, list[FinishedStudy]] = {}
     for one in sorted(rows, key=lambda one: one.host):
         alike.setdefault(one.question, []).append(one)
-    asked: dict[Hashable, _Asked] = {}
-    of_digest: dict[str, _Asked] = {}
+    asked, of_digest = dict[Hashable, _Asked](), dict[str, _Asked]()
     # of texts that are alike in this one is read: defaults of an older virtune may make two texts one question
     for digest, studies in alike.items():
         if (study := next(filter(None, (_study(place, one) for one in studies)), None)) is not None:
@@ -346,8 +345,7 @@ def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
             key = (study.kind, study.baseline, arms, study.workloads, study.metric, study.seconds, study.simulated)
             of_digest[digest] = asked.setdefault(key, _Asked(study=study))
     for one in rows:
-        if one.question in of_digest:
-            same = of_digest[one.question]
+        if (same := of_digest.get(one.question)) is not None:
             same.every.setdefault(one.host, []).append(one.id)
             same.begun.append(one.created)
     return [*asked.values()]
