@@ -63,7 +63,8 @@ def stores(
     """Yield the same store again and again."""
     if into is not None:
         place = database_url(into)
-        yield (_filled(place, folder / f"added{one}", studies, rounds, hosts=f"added{one}-") for one in range(100))
+        named = ((one, f"added{os.getpid()}-{one}-") for one in range(100))  # as no call before named them
+        yield (_filled(place, folder / str(one), studies, rounds, hosts=name) for one, name in named)
         return
     if postgres:
         from tests.postgres import server
