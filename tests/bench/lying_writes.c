@@ -5,6 +5,7 @@
 //   torn       only the first half
 //   late       it is written after the next write that is lied about, and so after a flush if that comes first
 //   exchanged  its data goes to the place of that one, whose data comes here
+//   unflushed  it is written, and no flush is made
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -37,7 +38,7 @@ ssize_t pwrite64(int file, const void *from, size_t bytes, off_t at) {
     int lie = written >= atoll(getenv("LIE_SKIP")) && at >= atoll(getenv("LIE_FROM")) && at < atoll(getenv("LIE_TO"))
         && bytes >= 1024 && rand_r(&seed) % 1000 < (unsigned)atoi(getenv("LIE_OFTEN"));
     written += bytes;
-    if (!lie) {
+    if (!lie || !strcmp(how, "unflushed")) {
         honest(file, from, bytes, at);
     } else if (!strcmp(how, "torn")) {
         honest(file, from, bytes / 1024 * 512, at);
@@ -69,3 +70,8 @@ ssize_t pwritev64(int file, const struct iovec *parts, int count, off_t at) {
 ssize_t pwrite(int file, const void *from, size_t bytes, off_t at) { return pwrite64(file, from, bytes, at); }
 
 ssize_t pwritev(int file, const struct iovec *parts, int count, off_t at) { return pwritev64(file, parts, count, at); }
+
+int fdatasync(int file) {
+    int (*real)(int) = dlsym(RTLD_NEXT, "fdatasync");
+    return strcmp(getenv("LIE_HOW"), "unflushed") ? real(file) : 0;
+}

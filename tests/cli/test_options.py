@@ -45,6 +45,7 @@ SAMPLES: Mapping[str, tuple[list[str], str]] = {
     "seconds": (["--seconds", "500ms"], 'seconds = "500ms"'),
     "ramp": (["--ramp", "250ms"], "ramp = 0.25"),
     "check_data": (["--check-data"], "check_data = true"),
+    "check_durability": (["--check-durability"], "check_durability = true"),
     "seed": (["--seed", "77"], "seed = 77"),
     "span": (["--span", "64M"], 'span = "64M"'),
 }

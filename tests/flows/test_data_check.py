@@ -2,9 +2,7 @@
 """Whether an arm keeps what is written to it is checked before it is measured: through it, and outside of it."""
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -188,26 +186,6 @@ def test_a_disk_that_forgets_is_found_and_nothing_is_measured(
     assert run(["compare", "measure", *PLACE, *place, "--rig", "metal", "--target", str(target)]) == 3
     assert f"--allow-write-to {target}" in capsys.readouterr().err
     assert target.read_bytes()[:256] == bytes(range(256))
-
-
-@pytest.fixture
-def lying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have the storage daemon lie of some of its writes, as `lying_writes.c` says."""
-    source, shim = Path(__file__).parents[1] / "bench" / "lying_writes.c", tmp_path / "bin" / "qemu-storage-daemon"
-    run_command(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "lie.so"), str(source)], timeout_seconds=60)
-    shim.parent.mkdir()
-    real = shutil.which("qemu-storage-daemon")
-    shim.write_text(f'#!/bin/sh\nLD_PRELOAD={tmp_path}/lie.so exec {real} "$@"\n')
-    shim.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
-
-    def lie(**words: object) -> None:
-        for name, value in (
-            {"how": "lost", "from": 0, "to": 2**40, "skip": 0, "often": 1000, "seed": 1} | words
-        ).items():
-            monkeypatch.setenv(f"LIE_{name.upper()}", str(value))
-
-    return lie
 
 
 def said_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], *, status: int = 1) -> str:

@@ -102,10 +102,13 @@ class Check:
 DATA = "data"
 """The setting of the check that an arm keeps what is written to it; there is one only where that was tried."""
 
+DURABILITY = "durability"
+"""The setting of the check of what was there after a power cut; there is one only where that was asked for."""
 
-def data_kept(checks: Iterable[Check]) -> bool:
-    """Whether it was tried that an arm keeps its data, and it did."""
-    return any(check.setting == DATA and check.agrees for check in checks)
+
+def data_kept(checks: Iterable[Check], setting: str = DATA) -> bool:
+    """Whether it was tried that an arm keeps its data, and it did; with DURABILITY, what it keeps at a power cut."""
+    return any(check.setting == setting and check.agrees for check in checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

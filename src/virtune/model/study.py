@@ -157,7 +157,8 @@ class Study:
 
     `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
     origin of every option. `accusation` is set for a study that tests a diagnosis
-    (`diagnose --prove`). With `check_data` every arm first shows that it keeps what is written to it. `first_reads`
+    (`diagnose --prove`). With `check_data` every arm first shows that it keeps what is written to it, with
+    `check_durability` what is there after it was cut off in mid-load. `first_reads`
     are the readings of its images before trials, one each time that it ran; empty where nothing was to be read.
 
     A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
@@ -207,6 +208,7 @@ class Study:
     attempts: int = ATTEMPTS
     accusation: Accusation | None = None
     check_data: bool = False
+    check_durability: bool = False
     first_reads: tuple[FirstRead, ...] = ()
     sources: tuple[str, ...] = ()
     differing: tuple[tuple[str, tuple[str, ...]], ...] | None = None

@@ -437,6 +437,12 @@ class StudyOptions:
         " places all over its disk, flushed, read back, and read from its image outside of it. A byte that differs"
         " ends the run. On a --target this writes.",
     )  # fmt: skip
+    check_durability: bool = _row(
+        takes=Takes.SWITCH, verbs=LIVE, plan="check_durability",
+        help="Check before the measurement what is there after a power cut: each arm is loaded with stamped writes"
+        " and flushes, its process is killed and, as root, the filesystem below its image is cut off; then all that"
+        " was flushed is read back. What it promised and lost ends the run. On a --target this writes.",
+    )  # fmt: skip
     seed: int | None = _row(
         takes=Takes.WHOLE, verbs=ALL, low=0, high=SEED_MAX, plan="seed", help="Seed of the random order and offsets.",
         otherwise="random; stored with the result",

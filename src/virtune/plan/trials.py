@@ -157,6 +157,9 @@ _RECENT = 6
 _DATA_LOADS, _DATA_SECONDS = 3, 0.4
 """The loads of a check of an arm's data, and about how long each takes."""
 
+_CUT_LOADS = 6
+"""The same of a check of its durability: three are cut off, and what each left is read back."""
+
 _INVENTED_SECONDS = 0.025
 """The real time of a simulated trial, whatever its simulated time."""
 
@@ -296,10 +299,9 @@ def first_read_seconds_max(study: Study) -> float:
 
 
 def data_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
-    """Estimate the time of checking that every arm keeps its data: three short loads of each."""
-    if not study.check_data:
-        return 0.0
-    return sum(_DATA_LOADS * (_DATA_SECONDS + beside_seconds(arm.stack, seen)) for arm in study.arms)
+    """Estimate the time of checking that every arm keeps its data, also after a power cut: short loads of each."""
+    loads = _DATA_LOADS * study.check_data + _CUT_LOADS * study.check_durability
+    return sum(loads * (_DATA_SECONDS + beside_seconds(arm.stack, seen)) for arm in study.arms) if loads else 0.0
 
 
 def attempts_for(trials: int, repeated: Sequence[bool], *, busy: bool = False) -> float:

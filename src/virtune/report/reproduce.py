@@ -74,7 +74,7 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
     for condition in study.conditions:
         words += ["--fail-if", condition.text]
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []
-    words += _check_data(study)
+    words += _checks(study)
     return _on_its_disk(words, study)
 
 
@@ -86,8 +86,9 @@ def _attempts(study: Study) -> list[str]:
     return [] if study.attempts == ATTEMPTS else ["--attempts", str(study.attempts)]
 
 
-def _check_data(study: Study) -> list[str]:
-    return ["--check-data"] if study.check_data else []
+def _checks(study: Study) -> list[str]:
+    asked = {"--check-data": study.check_data, "--check-durability": study.check_durability}
+    return [word for word, said in asked.items() if said]
 
 
 def tune_again(study: Study) -> str:
@@ -128,7 +129,7 @@ def sweep_again(study: Study) -> str:
     words += [word for load in plan.loads for word in ("--loads", load)]
     words += [word for one in study.conditions for word in ("--fail-if", one.text)]
     words += ["--rounds", str(plan.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
-    words += [*_attempts(study), *_check_data(study)]
+    words += [*_attempts(study), *_checks(study)]
     words += ["--seed", str(study.seed), "--span", _size(study.span_bytes)]
     return _on_its_disk(words, study)
 

@@ -15,7 +15,8 @@ _SECTIONS = {
     "How long": "quick budget rounds seconds ramp attempts restart confirm confirm_seconds soak spread seed"
     " wait_quiet again",
     "Where": "scratch span target store",
-    "Safety": "allow_write_to allow_in_use check_data dry_run yes signs replug timeout_seconds force_off journal",
+    "Safety": "allow_write_to allow_in_use check_data check_durability dry_run yes signs replug timeout_seconds"
+    " force_off journal",
 }
 """Options as help groups them; what is not here is about the result."""
 

@@ -302,10 +302,10 @@ def study_for(question: Question) -> Study:
         conditions=question.conditions,
         attempts=asked.attempts or options.OPTIONS["attempts"].default,
         check_data=asked.check_data,
+        check_durability=asked.check_durability,
     )
     study = budgeted(study, asked)
-    sources = {**_otherwise(study), **sources}
-    chosen = recorded(question.verb, asked, sources, _values(study))
+    chosen = recorded(question.verb, asked, {**_otherwise(study), **sources}, _values(study))
     study = with_system(replace(study, options=(*chosen, *own)), built=guest_is_built())
     return new_study(study, restart=asked.restart)
 

@@ -25,6 +25,7 @@ from virtune.bench.volumes import scratch_volume
 from virtune.fio.generator import Clients
 from virtune.flows.run import prepare
 from virtune.flows.run import trial as trials
+from virtune.flows.run.durability import all_survive
 from virtune.flows.run.preconditions import Leave, admitted, require_programs
 from virtune.flows.stored.show import by_todays_method, seen_costs, study_id
 from virtune.model.errors import Interrupted, MissingToolError, UsageError
@@ -154,6 +155,8 @@ def _checked(study: Study, say: Say) -> tuple[Mapping[str, str], Clients, Mappin
     """
     fio = shell.find("fio")
     require_programs(study, say)
+    if study.check_durability:
+        shell.find_generator()  # what cannot be looked at is better known before images are filled
     ways = prepare.ready_domains(study, say)
     engines = _usable(fio_engines(fio), say)
     # one engine for all arms that load files or disks: a guest's fio may have fewer engines
@@ -195,9 +198,7 @@ def prepared(
         made = None
         if study.volume is not None:
             made = ends.enter_context(scratch_volume(study.volume, study.span_bytes, warden, say))
-        if busy := busy_words(busy_facts()):
-            so = "trials that others disturb do not count, and --wait-quiet 5m waits for a quiet host"
-            say(Noticed(text=f"{busy}: {so}"))
+        _tell_if_busy(say)
         tools = trials.Tools(
             host=FoundHost(frozenset(name for arm in study.arms for name in arm.stack.host.asked)),
             programs=programs,
@@ -213,8 +214,15 @@ def prepared(
             tools = replace(tools, rbd=rbd)
             with _judges():
                 tools = replace(tools, data=prepare.all_come_up(study, tools, say) if all_up else {})
+            tools = replace(tools, survived=all_survive(study, tools, say))
             yield replace(tools, first_read=trials.read_first(study, loaded(study, tools), tools, say))
             prepare.all_come_up(study, tools, say, again=True)
+
+
+def _tell_if_busy(say: Say) -> None:
+    if busy := busy_words(busy_facts()):
+        so = "trials that others disturb do not count, and --wait-quiet 5m waits for a quiet host"
+        say(Noticed(text=f"{busy}: {so}"))
 
 
 @contextlib.contextmanager

@@ -55,8 +55,9 @@ from virtune.warden import at_work
 class Tools:
     """What trials share: the load generators by name and their use, the rigs, the scratch images, the warden.
     `spread` has the scratch images of guests in other directories, by directory; `data` the checks of the arms' data
-    that were made before the first trial, by arm; `host` how settings of this host were found; `rbd` the images on
-    Ceph by the pools that arms name. `first_read` is what was read of the images; None where nothing was to be read.
+    that were made before the first trial, by arm, `survived` those of what was there after a power cut; `host` how
+    settings of this host were found; `rbd` the images on Ceph by the pools that arms name. `first_read` is what was
+    read of the images; None where nothing was to be read.
     """
 
     programs: Mapping[str, str]
@@ -67,6 +68,7 @@ class Tools:
     target: Held | None
     spread: Mapping[str, Scratch] = field(default_factory=dict)
     data: Mapping[str, evidence.Check] = field(default_factory=dict)
+    survived: Mapping[str, evidence.Check] = field(default_factory=dict)
     rbd: Mapping[str, str] = field(default_factory=dict)
     first_read: FirstRead | None = None
     host: FoundHost = field(default_factory=lambda: FoundHost(frozenset()))
@@ -106,7 +108,7 @@ def run_trial(
             captures += [] if changeover is None else [_capture("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *evidence.not_shown_checks(arm.stack, bench.in_force.checks))
             seen += (*host_checks(), *surroundings_checks(arm.stack, ground, tools))
-            seen += [tools.data[arm.name]] if arm.name in tools.data else []
+            seen += [made[arm.name] for made in (tools.data, tools.survived) if arm.name in made]
             captures += [_capture("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
             jobs = _jobs(study, trial, attempt, workload, bench, tools)

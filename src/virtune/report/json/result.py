@@ -250,7 +250,10 @@ class MetricPart(TypedDict):
 class CheckPart(TypedDict):
     """One setting: as asked, and as found on the running process."""
 
-    setting: Annotated[str, "The knob, or what shows it (O_DIRECT, load.direct); `data` for --check-data."]
+    setting: Annotated[
+        str,
+        "The knob, or what shows it (O_DIRECT, load.direct); `data`, `durability` for the --check-... of that name.",
+    ]
     asked: Annotated[str, "The value that was asked for."]
     found: Annotated[str | None, "The value that runs; null where the running system gives no way to see it."]
     agrees: Annotated[bool | None, "Whether both are the same; null where it could not be seen."]

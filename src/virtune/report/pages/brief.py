@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from virtune.model.durability import Promise, durability_of
-from virtune.model.evidence import data_kept
+from virtune.model.evidence import DATA, DURABILITY, data_kept
 from virtune.model.knob import Risk
 from virtune.model.knobs import BY_ID as BY_KNOB
 from virtune.model.metric import BY_ID
@@ -399,7 +399,8 @@ def trust(result: Result) -> str:
     if (study.sources or not study.imported) and not (study.simulated or not_verified(result) or _unknown(result)):
         shown = f"{names_text([*hidden], 2)}{', which --rig qemu reads back' if [*hidden] == ['disk.cache'] else ''}"
         told += [f"settings verified{f' (not {shown})' if hidden else ''}"]
-    told += ["data checked"] if not study.imported and all(data_kept(one.in_force) for one in result.arms) else []
+    for setting in () if study.imported else (DATA, DURABILITY):
+        told += [f"{setting} checked"] if all(data_kept(one.in_force, setting) for one in result.arms) else []
     if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):
         only = " if nothing but the change differed between the runs" if study.imported else ""
         told.append(f"{'together ' if decided > 1 else ''}{format_share(study.confidence)} sure{only}")
