@@ -3,17 +3,14 @@
 
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from virtune.cli.common.options import json_option
+from virtune.cli.common.options import json_option, read_options
 from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, inventory_options, tell
 from virtune.cli.fleet_verbs.run import ShownRun, begin_options, carrying_of, interrupted, kept
 from virtune.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from virtune.flows.fleet.run import MetFleet
 
 
 @click.command(name="tune", context_settings={"ignore_unknown_options": True})
@@ -36,15 +33,28 @@ def tune(words: tuple[str, ...], *, again: str | None, as_json: bool, **asked: A
     virtune fleet tune -i hosts.txt --rig vhost-user --minimize latency.p99
     virtune fleet tune --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.run import RUNS, MetFleet
-    from virtune.flows.fleet.tune import search_fleet
+    from virtune.cli.tune import tune as verb
+    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.run import RUNS, FleetPolicy, MetFleet
+    from virtune.flows.fleet.tune import plan_search, search_fleet
     from virtune.model.fleet import TaskState
     from virtune.report.json.fleet import tune_document
-    from virtune.report.pages.fleet import refused_lines, tuned_lines
+    from virtune.report.pages.fleet import refused_lines, search_line, tuned_lines
 
     if again is not None and words:
         raise UsageError("--again goes on with a search, which has its options already", hint="leave one out")
-    planned = _planned(words, asked) if again is None else MetFleet(run=RUNS.find(again), refused={})
+    if again is None:
+        context = verb.make_context("virtune fleet tune", list(words))  # the verb itself reads its options
+        typed = click.core.ParameterSource.COMMANDLINE
+        given = [name for name in context.params if context.get_parameter_source(name) is typed]
+        hosts, access = hosts_of(fleet_of(asked)), access_of(asked)
+        policy = FleetPolicy(at_once=asked["parallel"], shares=asked["shares"], seed=asked["seed"])
+        options, now = read_options("tune", context.params), datetime.now(UTC)
+        planned = plan_search(hosts, words, options, given, access, policy, now=now)
+        if not asked["quiet"] and planned.run.search is not None:
+            click.echo(search_line(planned.run, planned.run.search), err=True)
+    else:
+        planned = MetFleet(run=RUNS.find(again), refused={})
     run, carrying = planned.run, carrying_of(planned.run, asked)
     shown = ShownRun(run, quiet=asked["quiet"] or as_json)
     try:
@@ -55,24 +65,3 @@ def tune(words: tuple[str, ...], *, again: str | None, as_json: bool, **asked: A
     lines = chain(tuned_lines(known, ended), refused_lines(planned.refused))
     failed = bool(planned.refused) or any(one.state is not TaskState.FINISHED for one in ended.values())
     return tell(tune_document(known, ended), lines, as_json=as_json, failed=failed)
-
-
-def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "MetFleet":
-    """Read the options of `tune` by that verb itself, and let the hosts plan the search."""
-    from virtune.cli.common.options import read_options
-    from virtune.cli.tune import tune as verb
-    from virtune.flows.fleet.ask import hosts_of
-    from virtune.flows.fleet.run import FleetPolicy
-    from virtune.flows.fleet.tune import plan_search
-    from virtune.report.pages.fleet import search_line
-
-    context = verb.make_context("virtune fleet tune", list(words))
-    typed = click.core.ParameterSource.COMMANDLINE
-    given = [name for name in context.params if context.get_parameter_source(name) is typed]
-    hosts, access = hosts_of(fleet_of(asked)), access_of(asked)
-    policy = FleetPolicy(at_once=asked["parallel"], shares=asked["shares"], seed=asked["seed"])
-    options, now = read_options("tune", context.params), datetime.now(UTC)
-    planned = plan_search(hosts, words, options, given, access, policy, now=now)
-    if not asked["quiet"] and planned.run.search is not None:
-        click.echo(search_line(planned.run, planned.run.search), err=True)
-    return planned
