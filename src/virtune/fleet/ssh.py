@@ -155,9 +155,9 @@ def error_in(text: str) -> tuple[str, str | None] | None:
 
 def lost(status: int, said: str) -> Lost | None:
     """Return why the connection failed, by how a command over it ended; None where it did not."""
-    return (
-        (f"the connection was lost: {last_line(said) or 'ssh gave no reason'}", None) if status == _FAILED else None
-    )
+    if status != _FAILED:
+        return None
+    return f"the connection was lost: {last_line(said) or 'ssh gave no reason'}", None
 
 
 def _reason(child: Child, host: FleetHost) -> HostError:

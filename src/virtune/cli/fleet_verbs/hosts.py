@@ -72,7 +72,7 @@ def _probed(
               help="Write one HTML file: rules by hosts and VMs, and facts that differ between hosts.")  # fmt: skip
 @access_options
 @json_option
-def audit(paths: tuple[str, ...], *, connect: str, html: Path | None, as_json: bool, **words: Any) -> int:
+def audit(paths: tuple[str, ...], *, connect: str | None, html: Path | None, as_json: bool, **words: Any) -> int:
     """Audit the VMs of many hosts: which rule found what on which host.
 
     PATH is a file or folder on each host. Exit 4 when a rule found something (--fail-on), else 1 when a host gave no
