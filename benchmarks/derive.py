@@ -62,9 +62,9 @@ def stores(
 ) -> Iterator[Iterator[StorePlace]]:
     """Yield the same store again and again."""
     if into is not None:
-        place = database_url(into)
-        named = ((one, f"added{os.getpid()}-{one}-") for one in range(100))  # as no call before named them
-        yield (_filled(place, folder / str(one), studies, rounds, hosts=name) for one, name in named)
+        there = database_url(into)
+        hosts = ((one, f"added{os.getpid()}-{one}-") for one in range(100))  # as no call before named them
+        yield (_filled(there, folder / str(one), studies, rounds, hosts=name) for one, name in hosts)
         return
     if postgres:
         from tests.postgres import server

@@ -10,7 +10,7 @@ from tests.report.records import record
 from virtune.analyse.study.summarise import fitness_of
 from virtune.flows.reports.report import svgs
 from virtune.model.result import Drift, Fitness
-from virtune.report.charts.fleet import HostCheck, host_over_time
+from virtune.web.pages import HostCheck, host_over_time
 
 
 @pytest.fixture(scope="module")

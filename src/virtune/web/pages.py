@@ -4,7 +4,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,11 @@ from virtune.flows.fleet.run import OpenTasks
 from virtune.flows.run.check import fitness, newest_checks
 from virtune.model.evidence import Listed
 from virtune.model.fleet import FleetRun, TaskProgress, TaskState
-from virtune.model.result import Result
+from virtune.model.result import Fitness, Result
 from virtune.model.text import format_count, format_seconds, format_share
-from virtune.report.charts.chart import Chart
-from virtune.report.charts.fleet import HostCheck, host_over_time
+from virtune.report.charts.chart import Chart, filled, scales_of
 from virtune.report.pages.check import sentence
-from virtune.report.pages.evidence import drift_text
+from virtune.report.pages.evidence import DRIFT_TOLD, drift_text
 from virtune.report.pages.fleet import run_table, run_title
 from virtune.report.pages.result import MARKS, changed_value, verdict_sentences
 from virtune.report.pages.study import host_line
@@ -196,6 +195,56 @@ async def stream(
             yield "event: over\ndata: over\n\n"
             return
         await asyncio.sleep(wait)
+
+
+_LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCheck:
+    """A check of the host: when it was begun (ISO 8601), which load it ran on what, and what it found."""
+
+    created: str
+    load: str
+    fitness: Fitness
+
+
+def host_over_time(checks: Sequence[HostCheck]) -> Chart | None:
+    """Draw checks of one host in order of time; None before there are two with figures."""
+    known = [one for one in sorted(checks, key=lambda one: one.created) if one.fitness.iops is not None]
+    if len(known) < 2:
+        return None
+    rows = [row for one in known for row in _rows(one)]
+    loads = list(dict.fromkeys(row["load"] for row in rows))
+    fit = sum(not one.fitness.unfit for one in known)
+    return Chart(
+        name="host",
+        title=f"in {fit} of {count_text(len(known), 'check')} this host was fit to measure",
+        reading=(
+            "Each column of marks is one check, a hollow mark one that found the host unfit. A level that moves is "
+            "the host or its disk: a study before it and one after it are not comparable. The spread is that of IOPS "
+            "within a check; the drift has its 95 % interval, and the dashed line is no drift."
+        ),
+        spec=filled(
+            "host", rows=rows, legend={"title": None, "orient": "top"} if len(loads) > 1 else None,
+            **scales_of(loads),
+            figures=[one for one in (_LEVEL, _NOISE, _DRIFT) if any(row["figure"] == one for row in rows)],
+        ),
+        columns=(),  # the page has a table of its checks
+        rows=(),
+    )  # fmt: skip
+
+
+def _rows(one: HostCheck) -> list[dict[str, Any]]:
+    found = one.fitness
+    shared = {"begun": one.created, "load": one.load, "fit": not found.unfit}
+    rows = [{**shared, "figure": _LEVEL, "value": found.iops}]
+    if found.windows_cv is not None:
+        rows.append({**shared, "figure": _NOISE, "value": 100 * found.windows_cv})
+    if (drift := found.drift) is not None and drift.high - drift.low <= DRIFT_TOLD:
+        ends = {"low": 100 * drift.low, "high": 100 * drift.high, "none": 0}
+        rows.append({**shared, "figure": _DRIFT, "value": 100 * drift.per_minute, **ends})
+    return rows
 
 
 CHECKS_SHOWN = 25

@@ -3,7 +3,7 @@
 
 import json
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from textwrap import wrap
@@ -138,6 +138,13 @@ def without_legend(part: Any) -> Any:
 def colours_of(names: Sequence[str]) -> dict[str, Any]:
     """Return the colour scale that gives an arm one colour in all pictures of its study."""
     return {"domain": names, "range": [PALETTE[index % len(PALETTE)] for index in range(len(names))]}
+
+
+def colour_scale(known: Mapping[Any, str], used: Iterable[str]) -> dict[str, Any]:
+    """Return the scale of what is used of some words, in their order."""
+    every = {*used}
+    words = [one for one in known if one in every]
+    return {"domain": words, "range": [known[one] for one in words]}
 
 
 def scales_of(names: Sequence[str]) -> dict[str, Any]:

@@ -3,68 +3,20 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from virtune.model import fleet
-from virtune.model.finding import Audited, Severity
 from virtune.model.metric import BY_ID
-from virtune.model.result import Fitness
 from virtune.model.study import Study
 from virtune.model.text import format_share
 from virtune.model.verdict import Interval, Verdict
-from virtune.report.charts.chart import SHAPES, Chart, file_name, filled, scales_of
+from virtune.report.charts.audit import SEVERITY_COLOURS
+from virtune.report.charts.chart import SHAPES, Chart, colour_scale, file_name, filled
 from virtune.report.charts.forest import FOREST, LABEL, forest_row, forest_spec
-from virtune.report.pages.evidence import DRIFT_TOLD
 from virtune.report.pages.fleet import TOO_FEW_HOSTS, names, rule_rows, verdict_words
 from virtune.report.render.forest import axis_of
 from virtune.report.words import TENFOLD, change_words, count_text, difference_text, limits_text
-
-MOST_DOMAINS = 120
-"""The most rows that are readable; those with the worst findings are drawn, and the table has all."""
-
-SEVERITY_COLOURS = {Severity.ERROR: "#ff9b8f", Severity.WARNING: "#ffc27a", Severity.TRY: "#9fd0ee"}
-
-_CELL = 18
-
-
-def audit_map(audited: Sequence[Audited]) -> Chart | None:
-    """Draw VMs by rules; None where fewer than two VMs have findings."""
-    found = [one for one in audited if one.findings]
-    found.sort(key=lambda one: (-max(each.rule.severity.rank for each in one.findings), -len(one.findings)))
-    if len(found) < 2:
-        return None
-    drawn = found[:MOST_DOMAINS]
-    rules = {finding.rule.id: finding.rule for one in drawn for finding in one.findings}
-    columns = sorted(rules, key=lambda name: (-rules[name].severity.rank, name))
-    rows = [
-        {"vm": f"{place}. {one.domain}", "rule": rule, "count": count, "severity": rules[rule].severity.value}
-        for place, one in enumerate(drawn, 1)
-        for rule, count in Counter(finding.rule.id for finding in one.findings).items()
-    ]
-    most = Counter(rule for one in found for rule in {finding.rule.id for finding in one.findings}).most_common(1)[0]
-    left = len(found) - len(drawn)
-    rest = f" {left} VMs with fewer findings are in the table of findings only." if left else ""
-    return Chart(
-        name="audit-map",
-        title=f"{most[0]} ({rules[most[0]].name}) is found in {most[1]} of {count_text(len(audited), 'VM')}",
-        reading=f"A row is a VM, a column a rule, the number how many of its disks or places are concerned.{rest}",
-        spec=filled(
-            "cells", height=_CELL * len(drawn), rows=rows, row="vm", column="rule", columns=columns, text="count",
-            colour="severity", colours=_scale(SEVERITY_COLOURS, (one.severity for one in rules.values())),
-        ),
-        columns=("VM", "rule", "severity", "places"),
-        rows=tuple((str(row["vm"]), str(row["rule"]), str(row["severity"]), str(row["count"])) for row in rows),
-    )  # fmt: skip
-
-
-def _scale(known: Mapping[Any, str], used: Iterable[str]) -> dict[str, Any]:
-    """Return the scale of what is used of some words, in their order."""
-    every = {*used}
-    words = [one for one in known if one in every]
-    return {"domain": words, "range": [known[one] for one in words]}
-
 
 HOSTS_SHOWN = 60
 """The most rows that are readable: of more hosts the lowest and the highest, or the worst; the tables have all."""
@@ -170,8 +122,8 @@ def funnel_plot(level: fleet.FleetLevel, study: Study) -> Chart:
         spec=filled(
             "funnel", height=_FUNNEL_HEIGHT, rows=rows, domain=[-reach, reach], labels=_FACTORS,
             title=f"{label} against the other hosts",
-            shapes=_scale(_STATE_SHAPES, states),
-            colours=_scale(_STATE_COLOURS, states),
+            shapes=colour_scale(_STATE_SHAPES, states),
+            colours=colour_scale(_STATE_COLOURS, states),
         ),
         columns=("host", "against the others", "limits", "standard error", "adjusted p"),
         rows=tuple(
@@ -218,7 +170,7 @@ def matrix(effects: Sequence[fleet.FleetEffect]) -> Chart:
         spec=filled(
             "cells", height=_FLEET_CELL * _hosts_in(drawn), rows=drawn, row="host", column="question",
             columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
-            colour="verdict", colours=_scale(_COLOURS, (row["verdict"] for row in drawn)),
+            colour="verdict", colours=colour_scale(_COLOURS, (row["verdict"] for row in drawn)),
         ),
         columns=("host", "question", "verdict", "difference"),
         rows=tuple((row["host"], row["question"], row["verdict"], row["text"]) for row in rows),
@@ -244,7 +196,7 @@ def rule_map(audits: Sequence[fleet.HostAudit]) -> Chart | None:
         spec=filled(
             "cells", height=_FLEET_CELL * _hosts_in(drawn), rows=drawn, row="host", column="rule",
             columns=[row.rule for row in rows], text="count",
-            colour="severity", colours=_scale(SEVERITY_COLOURS, (row.severity for row in rows)),
+            colour="severity", colours=colour_scale(SEVERITY_COLOURS, (row.severity for row in rows)),
         ),
         columns=("host", "rule", "severity", "VMs"),
         rows=tuple((one["host"], one["rule"], one["severity"], one["count"]) for one in cells),
@@ -278,56 +230,6 @@ def _left_out(count: int) -> str:
 
 def _state(one: fleet.FunnelPoint) -> str:
     return "odd" if one.odd else "beyond its line" if abs(one.distance) > one.limit else "like the others"
-
-
-_LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostCheck:
-    """A check of the host: when it was begun (ISO 8601), which load it ran on what, and what it found."""
-
-    created: str
-    load: str
-    fitness: Fitness
-
-
-def host_over_time(checks: Sequence[HostCheck]) -> Chart | None:
-    """Draw checks of one host in order of time; None before there are two with figures."""
-    known = [one for one in sorted(checks, key=lambda one: one.created) if one.fitness.iops is not None]
-    if len(known) < 2:
-        return None
-    rows = [row for one in known for row in _rows(one)]
-    loads = list(dict.fromkeys(row["load"] for row in rows))
-    fit = sum(not one.fitness.unfit for one in known)
-    return Chart(
-        name="host",
-        title=f"in {fit} of {count_text(len(known), 'check')} this host was fit to measure",
-        reading=(
-            "Each column of marks is one check, a hollow mark one that found the host unfit. A level that moves is "
-            "the host or its disk: a study before it and one after it are not comparable. The spread is that of IOPS "
-            "within a check; the drift has its 95 % interval, and the dashed line is no drift."
-        ),
-        spec=filled(
-            "host", rows=rows, legend={"title": None, "orient": "top"} if len(loads) > 1 else None,
-            **scales_of(loads),
-            figures=[one for one in (_LEVEL, _NOISE, _DRIFT) if any(row["figure"] == one for row in rows)],
-        ),
-        columns=(),  # the page has a table of its checks
-        rows=(),
-    )  # fmt: skip
-
-
-def _rows(one: HostCheck) -> list[dict[str, Any]]:
-    found = one.fitness
-    shared = {"begun": one.created, "load": one.load, "fit": not found.unfit}
-    rows = [{**shared, "figure": _LEVEL, "value": found.iops}]
-    if found.windows_cv is not None:
-        rows.append({**shared, "figure": _NOISE, "value": 100 * found.windows_cv})
-    if (drift := found.drift) is not None and drift.high - drift.low <= DRIFT_TOLD:
-        ends = {"low": 100 * drift.low, "high": 100 * drift.high, "none": 0}
-        rows.append({**shared, "figure": _DRIFT, "value": 100 * drift.per_minute, **ends})
-    return rows
 
 
 HISTORIES_SHOWN = 24

@@ -34,8 +34,9 @@ from virtune.model.text import format_share
 from virtune.model.tuning import Recommendation, Tuning
 from virtune.model.verdict import Comparison, Interval, ProofOutcome, Verdict
 from virtune.report.charts import charts_of, labelled
+from virtune.report.charts.audit import audit_map
 from virtune.report.charts.chart import Chart
-from virtune.report.charts.fleet import audit_map, fleet_charts, history_charts, rule_map
+from virtune.report.charts.fleet import fleet_charts, history_charts, rule_map
 from virtune.report.charts.forest import FOREST
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.stacked import times_of
