@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from virtune.advise.audit import rules
-from virtune.analyse.fleet import differences, flat
+from virtune.analyse.facts import differences, flat
 from virtune.apply.journal import Journal, Step
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.apply import entries_in, entries_text

@@ -5,19 +5,17 @@ changed between two studies of the same question.
 """
 
 import hashlib
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
 from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtune.analyse.facts import known_facts
 from virtune.analyse.stats.anytime import LAG1_MAX
 from virtune.analyse.stats.noise import between_groups, lag1_of
 from virtune.analyse.stats.student import fisher, two_sided
@@ -315,96 +313,6 @@ def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tupl
     return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
 
 
-CHANGING = (
-    "busy.", "kernel.aio_used", "kvm.boot", "memory.available_bytes", "memory.dirty_bytes", "memory.swap_used_bytes",
-    "scratch.free_bytes",
-)  # fmt: skip
-"""Facts that change from minute to minute: that they differ between hosts says nothing."""
-
-_NAMES = ("name", "node", "resource", "device")
-"""The key by which an entry of a list is named, in this order."""
-
-DEPTH_MAX = 20
-
-
-def flat(facts: object) -> dict[str, str]:
-    """Return facts as text by their paths: `kernel.release`, `disks.vda.device.scheduler`; unknown ones are left out.
-
-    An entry of a list has the path of its name, so that two hosts with their disks in another order are alike.
-    """
-    return {key: text for key, text in _flat(facts, "", 0) if not key.startswith(CHANGING)}
-
-
-def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[fleet.Difference, ...]:
-    """Return the facts that differ between hosts, those first in which the fewest hosts stand apart.
-
-    `facts` are each host's facts by key. A fact that is another one on every host (of more than two) names hosts and
-    is left out.
-    """
-    found, facts = [], gathered(facts)
-    for key in dict.fromkeys(key for one in facts.values() for key in one):
-        hosts: dict[str, list[str]] = {}
-        for host, mine in facts.items():
-            hosts.setdefault(mine.get(key, "absent"), []).append(host)
-        if len(hosts) > 1 and (len(hosts) < len(facts) or len(facts) == 2):
-            ordered = sorted(hosts.items(), key=lambda one: (-len(one[1]), one[0]))
-            values = tuple(fleet.FactValue(value=value, hosts=tuple(names)) for value, names in ordered)
-            found.append(fleet.Difference(key=key, values=values))
-    return tuple(sorted(found, key=lambda one: (sum(len(value.hosts) for value in one.values[1:]), one.key)))
-
-
-def gathered(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the same facts of each host, where all that is told of a thing which another host lacks is one fact: a
-    disk that only one of them has is one difference, and not one for each of its twenty facts.
-    """
-    above = {name: {part for key in one for part in _paths_above(key)} for name, one in facts.items()}
-    common = set.intersection(*above.values()) if above else set()
-    keys = {key for one in facts.values() for key in one}
-    thing = {key: next((part for part in _paths_above(key) if part not in common), key) for key in keys}
-    alone = Counter(thing.values())
-    one_fact = {key: key if alone[part] == 1 else part for key, part in thing.items()}
-    return {
-        name: {one_fact[key]: value if one_fact[key] == key else "present" for key, value in one.items()}
-        for name, one in facts.items()
-    }
-
-
-@cache
-def _paths_above(key: str) -> tuple[str, ...]:
-    """Return the paths above a fact, the shortest first; a setting is one whatever dots are in its name."""
-    parts = [] if key.startswith("setting.") else key.split(".")
-    return tuple(".".join(parts[:end]) for end in range(1, len(parts)))
-
-
-def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    if value is None or depth > DEPTH_MAX:
-        return
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}".lstrip("."), depth + 1)
-    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
-        for index, one in enumerate(value):
-            yield from _flat(one, f"{path}.{_name_of(one, depth) or index}", depth + 1)
-    elif isinstance(value, list):
-        yield path, ",".join(map(_text, value))
-    else:
-        yield path, _text(value)
-
-
-def _name_of(one: object, depth: int) -> str | None:
-    for key in _NAMES if isinstance(one, dict) and depth <= DEPTH_MAX else ():
-        found = one.get(key) if isinstance(one, dict) else None
-        if isinstance(found, dict):
-            return _name_of(found, depth + 1)
-        if isinstance(found, str | int):
-            return str(found)
-    return None
-
-
-def _text(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
 def drift_between(
     before: fleet.HostEstimate, after: fleet.HostEstimate, *, workload: str, metric: str
 ) -> fleet.HostDrift:
@@ -494,16 +402,6 @@ def level_of(
 def _span(record: StudyRecord) -> tuple[datetime, datetime]:
     begun = datetime.fromisoformat(record.study.created)
     return begun, max((datetime.fromisoformat(one.ended) for one in record.trials if one.ended), default=begun)
-
-
-def known_facts(record: StudyRecord, arm: str) -> Mapping[str, str]:
-    """Return the facts of a host, and the settings of an arm as they were read back while it ran."""
-    checks = (check for one in record.trials if one.trial.arm == arm for check in one.in_force.checks)
-    settings = {f"setting.{one.setting}": one.found for one in checks if one.found is not None}
-    found = None
-    with suppress(ValueError):
-        found = json.loads(record.facts or "{}")
-    return {**flat(found.get("host") if isinstance(found, dict) else None), **settings}
 
 
 RANK_SEED = 1

@@ -45,7 +45,7 @@ def _probed(
     hosts: "Sequence[FleetHost]", access: "FleetAccess", say: Callable[[str], None]
 ) -> "tuple[list[HostAnswer[Mapping[str, str]]], Sequence[Difference], list[Unreached]]":
     """Ask hosts for their facts; returns also which of these differ, and the hosts that gave none."""
-    from virtune.analyse.fleet import differences, flat
+    from virtune.analyse.facts import differences, flat
     from virtune.flows.fleet.ask import ask_each, parted
     from virtune.model.fleet import HostAnswer
     from virtune.report.json.host import PROBE

@@ -544,7 +544,7 @@ def _pardoned(labelled: Mapping[str, Stored]) -> Iterator[Waiver]:
 
 def _of_our_own(study: Study, stored: Sequence[Stored]) -> Study:
     """Return a study that holds arms of others against each other, with what else differs between them."""
-    from virtune.analyse.fleet import gathered, known_facts
+    from virtune.analyse.facts import gathered, known_facts
 
     facts = {str(number): known_facts(one.record, one.arm) for number, one in enumerate(stored)}
     known = [*gathered(facts).values()]
