@@ -14,18 +14,16 @@ from hypothesis import strategies as st
 
 from virtune.analyse.fleet import (
     HOSTS_MIN,
-    Values,
     arrays,
-    deleted_residuals,
-    false_discoveries,
     funnel,
     pooled,
     ranks,
     require_comparable,
-    restricted_likelihood,
     smaller_group,
     traits,
 )
+from virtune.analyse.stats.many import deleted_residuals, false_discoveries, restricted_likelihood
+from virtune.analyse.stats.noise import Values
 from virtune.analyse.stats.student import fisher
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet import FleetLevel, HostEstimate

@@ -7,17 +7,24 @@ changed between two studies of the same question.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import fmean, stdev
 
 import numpy as np
-from numpy.typing import NDArray
 
 from virtune.analyse.facts import known_facts
 from virtune.analyse.stats.anytime import LAG1_MAX
-from virtune.analyse.stats.noise import between_groups, lag1_of
+from virtune.analyse.stats.many import (
+    deleted_residuals,
+    drawn_ranks,
+    false_discoveries,
+    mean_of,
+    restricted_likelihood,
+    two_levels,
+)
+from virtune.analyse.stats.noise import Values, lag1_of
 from virtune.analyse.stats.student import fisher, two_sided
 from virtune.analyse.study.verdicts import Evidence, evidence_of, verdicts_of
 from virtune.model import fleet
@@ -27,12 +34,7 @@ from virtune.model.study import Study
 from virtune.model.text import format_seconds
 from virtune.model.verdict import Comparison
 
-Values = NDArray[np.float64]
-
 CONFIDENCE = 0.95
-
-_HALVINGS = 60
-"""So many halvings bring the bracket of a variance below the precision of a float."""
 
 
 def pooled(estimates: Sequence[fleet.HostEstimate]) -> fleet.Pooled:
@@ -87,38 +89,6 @@ def arrays(estimates: Sequence[fleet.HostEstimate]) -> tuple[Values, Values]:
     return values, np.array([one.error for one in estimates], dtype=np.float64) ** 2
 
 
-def mean_of(values: Values, variances: Values, between: float) -> tuple[float, float]:
-    """Return the weighted mean and its standard error, for a known variance between hosts."""
-    weights = 1 / (variances + between)
-    return float(weights @ values / weights.sum()), float(weights.sum() ** -0.5)
-
-
-def restricted_likelihood(values: Values, variances: Values, subsets: Values) -> Values:
-    """Return the variance between hosts by restricted maximum likelihood, for each subset of them.
-
-    A row of `subsets` has 1 for a host that is in it, else 0. The likelihood's slope is followed by bisection, since
-    Fisher scoring can go back and forth for ever where one host is far more precise than the others.
-    """
-    high = np.full(len(subsets), np.ptp(values) ** 2 + variances.max())
-    while (slopes := _slope(values, variances, subsets, high)).max() > 0:
-        high = np.where(slopes > 0, 2 * high, high)
-    low = np.zeros_like(high)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        rising = _slope(values, variances, subsets, middle) > 0
-        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
-    return np.where(_slope(values, variances, subsets, np.zeros_like(high)) > 0, (low + high) / 2, 0.0)
-
-
-def _slope(values: Values, variances: Values, subsets: Values, between: Values) -> Values:
-    """Return twice the derivative of the restricted likelihood by the variance between hosts (Viechtbauer 2005)."""
-    weights = subsets / (variances + between[:, None])
-    first, second = weights.sum(axis=1), (weights**2).sum(axis=1)
-    means = weights @ values / first
-    squares = (weights**2 * (values - means[:, None]) ** 2).sum(axis=1)
-    return np.asarray(squares - first + second / first)
-
-
 HOSTS_MIN = 3
 """Of two hosts neither is the odd one. Of three, the two others tell with one degree of freedom how unlike hosts are,
 so that only a host is named which is some forty times as far away (t at p = 0.05 / 3) as they are from each other; of
@@ -171,47 +141,12 @@ def funnel(estimates: Sequence[fleet.HostEstimate]) -> tuple[fleet.FunnelPoint, 
     )
 
 
-def false_discoveries(chances: Sequence[float] | Values) -> Values:
-    """Return every p as Benjamini and Hochberg (1995) adjust it: as scipy.stats, which takes a second to load."""
-    order = np.argsort(chances)[::-1]
-    scaled = np.array(chances)[order] * len(order) / np.arange(len(order), 0, -1)
-    adjusted = np.empty(len(order))
-    adjusted[order] = np.minimum.accumulate(scaled).clip(max=1.0)
-    return adjusted
-
-
-def deleted_residuals(
-    values: Values,
-    variances: Values,
-    heterogeneity: Callable[[Values, Values, Values], Values] = restricted_likelihood,
-) -> tuple[Values, Values]:
-    """Return each host's distance from the mean of the others, and the variance of that distance."""
-    without = 1 - np.eye(len(values))
-    between = heterogeneity(values, variances, without)
-    weights = without / (variances + between[:, None])
-    distances = values - weights @ values / weights.sum(axis=1)
-    return distances, variances + between + 1 / weights.sum(axis=1)
-
-
-_TWO_LEVELS = 0.64, 0.84
-"""Hosts stand at two levels where these explain more of their variance than the first plus the second over the root
-of the number of hosts: of normal ones 1 to 2 % do, of 6 to 100 hosts."""
-
-
 def smaller_group(estimates: Sequence[fleet.HostEstimate]) -> tuple[str, ...]:
     """Return the hosts of the smaller of two groups that stand at two levels, as two generations of hardware do; none
     where one level and its variation explain them, and where a host would stand alone: that is an odd one.
     """
     order = sorted(estimates, key=lambda one: one.value)
-    if (count := len(order)) < 6:
-        return ()
-    rest = np.array([one.value for one in order]) - fmean(one.value for one in order)
-    if not (whole := float((rest**2).sum())):
-        return ()
-    between = between_groups(rest)[1:-1] / whole  # neither of one host
-    first = int(between.argmax()) + 2
-    if between.max() < _TWO_LEVELS[0] + _TWO_LEVELS[1] / math.sqrt(count):
-        return ()
+    first = two_levels(np.array([one.value for one in order]))
     return tuple(one.host for one in min(order[:first], order[first:], key=len))
 
 
@@ -221,37 +156,19 @@ def _apart(estimates: Sequence[fleet.HostEstimate]) -> tuple[tuple[fleet.FunnelP
     return tuple(replace(one, odd=one.odd and one.host not in group) for one in funnel(estimates)), group
 
 
-DRAWS = 10_000
-"""So many draws put the ends of a 95 % interval of ranks within one rank in forty."""
-
-
 def ranks(estimates: Sequence[fleet.HostEstimate], *, seed: int) -> tuple[fleet.HostRank, ...]:
-    """Return the hosts from the highest value to the lowest, each with its mean rank and an interval of ranks.
-
-    Every draw takes each host's value with its noise anew (Student's t of its degrees of freedom) and ranks them;
-    the interval holds that share of the draws (Goldstein and Spiegelhalter 1996; Marshall and Spiegelhalter 1998).
-    Two hosts are tied where each was above the other in more draws than an end of the interval leaves out.
-    """
+    """Return the hosts from the highest value to the lowest, each with its mean rank and an interval of ranks."""
     values, variances = arrays(estimates)
-    chance = np.random.default_rng(seed)
-    noise = chance.standard_t([one.df for one in estimates], size=(DRAWS, len(values)))
-    drawn = values + noise * np.sqrt(variances)
-    # the place of each host, a row, in every draw, a column: 1 is the highest value
-    places = np.ascontiguousarray((-drawn).argsort(axis=1).argsort(axis=1).T.astype(np.int32) + 1)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(places, [tail, 1 - tail], axis=1, method="nearest")
-    # in which share of the draws each host, a row, was above each other one
-    above = np.array([np.count_nonzero(mine < places, axis=1) for mine in places]) / DRAWS
-    tied = np.minimum(above, above.T) > tail
+    drawn = drawn_ranks(values, variances, [one.df for one in estimates], confidence=CONFIDENCE, seed=seed)
     found = [
         fleet.HostRank(
             host=one.host,
-            rank=float(places[index].mean()),
-            low=int(low[index]),
-            high=int(high[index]),
-            tied=tuple(estimates[int(other)].host for other in np.flatnonzero(tied[index])),
+            rank=float(mean),
+            low=int(low),
+            high=int(high),
+            tied=tuple(estimates[int(other)].host for other in np.flatnonzero(tied)),
         )
-        for index, one in enumerate(estimates)
+        for one, mean, low, high, tied in zip(estimates, *drawn, strict=True)
     ]
     return tuple(sorted(found, key=lambda one: (one.rank, one.host)))
 
