@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtune.analyse.facts import traits
 from virtune.analyse.fleet import (
     HOSTS_MIN,
     arrays,
@@ -20,7 +21,6 @@ from virtune.analyse.fleet import (
     ranks,
     require_comparable,
     smaller_group,
-    traits,
 )
 from virtune.analyse.stats.many import deleted_residuals, false_discoveries, restricted_likelihood
 from virtune.analyse.stats.noise import Values

@@ -3,12 +3,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 
-from virtune.model import fleet
+from virtune.analyse.stats.student import fisher
 from virtune.model.evidence import StudyRecord
+from virtune.model.facts import Difference, FactValue, Trait
 
 CHANGING = (
     "busy.", "kernel.aio_used", "kvm.boot", "memory.available_bytes", "memory.dirty_bytes", "memory.swap_used_bytes",
@@ -30,7 +31,7 @@ def flat(facts: object) -> dict[str, str]:
     return {key: text for key, text in _flat(facts, "", 0) if not key.startswith(CHANGING)}
 
 
-def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[fleet.Difference, ...]:
+def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...]:
     """Return the facts that differ between hosts, those first in which the fewest hosts stand apart.
 
     `facts` are each host's facts by key. A fact that is another one on every host (of more than two) names hosts and
@@ -43,8 +44,8 @@ def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[fleet.Differenc
             hosts.setdefault(mine.get(key, "absent"), []).append(host)
         if len(hosts) > 1 and (len(hosts) < len(facts) or len(facts) == 2):
             ordered = sorted(hosts.items(), key=lambda one: (-len(one[1]), one[0]))
-            values = tuple(fleet.FactValue(value=value, hosts=tuple(names)) for value, names in ordered)
-            found.append(fleet.Difference(key=key, values=values))
+            values = tuple(FactValue(value=value, hosts=tuple(names)) for value, names in ordered)
+            found.append(Difference(key=key, values=values))
     return tuple(sorted(found, key=lambda one: (sum(len(value.hosts) for value in one.values[1:]), one.key)))
 
 
@@ -108,3 +109,32 @@ def known_facts(record: StudyRecord, arm: str) -> Mapping[str, str]:
     with suppress(ValueError):
         found = json.loads(record.facts or "{}")
     return {**flat(found.get("host") if isinstance(found, dict) else None), **settings}
+
+
+SHARE_MAX = 0.5
+"""A value that half of the others have explains nothing."""
+
+
+def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tuple[Trait, ...]:
+    """Return the facts that odd hosts have and the others seldom have, the most telling first.
+
+    `facts` are each host's facts by key. A key whose value is another one on nearly every host (a serial number, a
+    free size) tells nothing and is left out. The order: Fisher's p, then how much the others agree.
+    """
+    odd_hosts = [host for host in facts if host in odd]
+    others = [host for host in facts if host not in odd]
+    found = list[tuple[tuple[float, int, int, str], Trait]]()
+    for key in dict.fromkeys(key for host in odd_hosts for key in facts[host]) if others else ():
+        theirs = Counter(facts[host].get(key, "absent") for host in others)
+        usual, most = theirs.most_common(1)[0]
+        if len(others) > 1 and most == 1:  # another value on each host
+            continue
+        for value, count in Counter(facts[host].get(key, "absent") for host in odd_hosts).items():
+            if (with_it := theirs[value]) / len(others) < SHARE_MAX:
+                p = fisher(count, len(odd_hosts), with_it, len(others))
+                trait = Trait(
+                    key=key, value=value, usual=usual, odd_with=count, odd=len(odd_hosts), others_with=with_it,
+                    others=len(others), p=p,
+                )  # fmt: skip
+                found.append(((p, with_it, -most, key), trait))
+    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))

@@ -6,15 +6,14 @@ changed between two studies of the same question.
 
 import hashlib
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import fmean, stdev
 
 import numpy as np
 
-from virtune.analyse.facts import known_facts
+from virtune.analyse.facts import known_facts, traits
 from virtune.analyse.stats.anytime import LAG1_MAX
 from virtune.analyse.stats.many import (
     deleted_residuals,
@@ -25,7 +24,7 @@ from virtune.analyse.stats.many import (
     two_levels,
 )
 from virtune.analyse.stats.noise import Values, lag1_of
-from virtune.analyse.stats.student import fisher, two_sided
+from virtune.analyse.stats.student import two_sided
 from virtune.analyse.study.verdicts import Evidence, evidence_of, verdicts_of
 from virtune.model import fleet
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
@@ -199,35 +198,6 @@ def require_comparable(estimates: Sequence[fleet.HostEstimate], *, window: timed
             f" levels of hosts measured {format_seconds(apart.total_seconds())} apart cannot be compared",
             hint=f"measure them within {format_seconds(window.total_seconds())}, or compare ratios only",
         )
-
-
-SHARE_MAX = 0.5
-"""A value that half of the others have explains nothing."""
-
-
-def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tuple[fleet.Trait, ...]:
-    """Return the facts that odd hosts have and the others seldom have, the most telling first.
-
-    `facts` are each host's facts by key. A key whose value is another one on nearly every host (a serial number, a
-    free size) tells nothing and is left out. The order: Fisher's p, then how much the others agree.
-    """
-    odd_hosts = [host for host in facts if host in odd]
-    others = [host for host in facts if host not in odd]
-    found = list[tuple[tuple[float, int, int, str], fleet.Trait]]()
-    for key in dict.fromkeys(key for host in odd_hosts for key in facts[host]) if others else ():
-        theirs = Counter(facts[host].get(key, "absent") for host in others)
-        usual, most = theirs.most_common(1)[0]
-        if len(others) > 1 and most == 1:  # another value on each host
-            continue
-        for value, count in Counter(facts[host].get(key, "absent") for host in odd_hosts).items():
-            if (with_it := theirs[value]) / len(others) < SHARE_MAX:
-                p = fisher(count, len(odd_hosts), with_it, len(others))
-                trait = fleet.Trait(
-                    key=key, value=value, usual=usual, odd_with=count, odd=len(odd_hosts), others_with=with_it,
-                    others=len(others), p=p,
-                )  # fmt: skip
-                found.append(((p, with_it, -most, key), trait))
-    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
 
 
 def drift_between(

@@ -11,7 +11,8 @@ import numpy as np
 
 from virtune.analyse.fleet import drift_between
 from virtune.analyse.stats.changes import SIDE_MIN, steps
-from virtune.model.fleet import HostEstimate, HostHistory, HostSummary, LevelChange, TurnedFact
+from virtune.model.facts import TurnedFact
+from virtune.model.fleet import HostEstimate, HostHistory, HostSummary, LevelChange
 from virtune.model.study import Study
 
 FALSE_ALARMS = 0.05

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from virtune.model.text import NOT_NEGATIVE, SHARE
+
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
@@ -376,3 +378,42 @@ class HostFacts:
     libvirt: Annotated[LibvirtFacts, "The installed libvirt."]
     disks: Annotated[tuple[DiskFacts, ...], "Every whole block device that has a size."]
     scratch: Annotated[ScratchFacts, "The directory for scratch files."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactValue:
+    """One value of a fact."""
+
+    value: Annotated[str, "The value; `absent` where the host has no such fact."]
+    hosts: Annotated[tuple[str, ...], "The hosts that have it."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One fact that is not the same on all hosts."""
+
+    key: Annotated[str, "The path of the fact."]
+    values: Annotated[tuple[FactValue, ...], "Its values, the most frequent first."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trait:
+    """A fact that odd hosts share and others seldom have."""
+
+    key: Annotated[str, "The path of the fact."]
+    value: Annotated[str, "Its value there."]
+    usual: Annotated[str, "The most frequent value among the others."]
+    odd_with: Annotated[int, "How many odd hosts have the value.", NOT_NEGATIVE]
+    odd: Annotated[int, "How many hosts are odd.", NOT_NEGATIVE]
+    others_with: Annotated[int, "How many others have it.", NOT_NEGATIVE]
+    others: Annotated[int, "How many others there are.", NOT_NEGATIVE]
+    p: Annotated[float, "Fisher's one-sided p of such a split: for the order, no proof.", SHARE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnedFact:
+    """A fact that was one thing in all studies before a change and another in all after it."""
+
+    key: Annotated[str, "The path of the fact."]
+    before: Annotated[str, "Its value before; `absent` where the host had no such fact."]
+    after: Annotated[str, "Its value after."]

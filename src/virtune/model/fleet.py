@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Generic, TypeVar
 
+from virtune.model.facts import Trait, TurnedFact
 from virtune.model.finding import Audited, Unread
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study
@@ -95,22 +96,6 @@ class HostAudit:
     calls_itself: str
     audited: tuple[Audited, ...]
     unread: tuple[Unread, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactValue:
-    """One value of a fact."""
-
-    value: Annotated[str, "The value; `absent` where the host has no such fact."]
-    hosts: Annotated[tuple[str, ...], "The hosts that have it."]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One fact that is not the same on all hosts."""
-
-    key: Annotated[str, "The path of the fact."]
-    values: Annotated[tuple[FactValue, ...], "Its values, the most frequent first."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,20 +211,6 @@ class HostRank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trait:
-    """A fact that odd hosts share and others seldom have."""
-
-    key: Annotated[str, "The path of the fact."]
-    value: Annotated[str, "Its value there."]
-    usual: Annotated[str, "The most frequent value among the others."]
-    odd_with: Annotated[int, "How many odd hosts have the value.", NOT_NEGATIVE]
-    odd: Annotated[int, "How many hosts are odd.", NOT_NEGATIVE]
-    others_with: Annotated[int, "How many others have it.", NOT_NEGATIVE]
-    others: Annotated[int, "How many others there are.", NOT_NEGATIVE]
-    p: Annotated[float, "Fisher's one-sided p of such a split: for the order, no proof.", SHARE]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostVerdict:
     """The verdict of one host."""
 
@@ -310,15 +281,6 @@ class FleetReport:
     levels: tuple[FleetLevel, ...]
     methods: tuple[int, ...]
     others: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnedFact:
-    """A fact that was one thing in all studies before a change and another in all after it."""
-
-    key: Annotated[str, "The path of the fact."]
-    before: Annotated[str, "Its value before; `absent` where the host had no such fact."]
-    after: Annotated[str, "Its value after."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from virtune.model.finding import Severity
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
-    from virtune.model.fleet import Difference, FleetHost, HostAnswer, Unreached
+    from virtune.model.facts import Difference
+    from virtune.model.fleet import FleetHost, HostAnswer, Unreached
 
 
 BREACHED, UNREADABLE = 4, 2

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from virtune.model.bottleneck import EMULATED_WORDS, Cause, Diagnosis
 from virtune.model.evidence import Check, StudyRecord
+from virtune.model.facts import Difference
 from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.fleet import (
-    Difference,
     FleetEffect,
     FleetHistory,
     FleetLevel,

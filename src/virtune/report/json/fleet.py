@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from virtune.model import fleet
+from virtune.model.facts import Difference
 from virtune.model.finding import NotLookedAt, Severity, Unread
 from virtune.model.tuning import Place, Recommendation, Runner
 from virtune.report.json.document import (
@@ -41,7 +42,7 @@ class FleetProbeDocument(TypedDict):
     virtune: ProgramVersion
     hosts: Annotated[list[_Facts], "The hosts that answered, in the order of the inventory."]
     differences: Annotated[
-        Any, list[fleet.Difference], "Facts that differ, those first in which the fewest hosts stand apart."
+        Any, list[Difference], "Facts that differ, those first in which the fewest hosts stand apart."
     ]
     failed: Annotated[Any, list[fleet.Unreached], "The hosts that gave no answer."]
 
@@ -292,7 +293,7 @@ class FleetHistoryDocument(TypedDict):
 
 def probe_document(
     answers: Sequence[fleet.HostAnswer[Mapping[str, str]]],
-    differing: Sequence[fleet.Difference],
+    differing: Sequence[Difference],
     lost: Sequence[fleet.Unreached],
 ) -> FleetProbeDocument:
     return part(FleetProbeDocument, hosts=answers, differences=differing, failed=lost)

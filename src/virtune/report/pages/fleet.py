@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from virtune.model import fleet
 from virtune.model.errors import UsageError
+from virtune.model.facts import Difference
 from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.metric import BY_ID
 from virtune.model.text import NOT_NEGATIVE, Name, format_seconds, format_share, printable
@@ -83,7 +84,7 @@ SHOWN = {
 
 def probe_lines(
     facts: Sequence[fleet.HostAnswer[Mapping[str, str]]],
-    differing: Sequence[fleet.Difference],
+    differing: Sequence[Difference],
     lost: Sequence[fleet.Unreached],
 ) -> Iterator[str]:
     if facts:
