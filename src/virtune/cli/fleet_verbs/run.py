@@ -6,7 +6,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -235,10 +235,8 @@ def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
     from virtune.flows.fleet.ask import hosts_of
     from virtune.flows.fleet.run import FleetPolicy, plan_run
 
-    policy = FleetPolicy(
-        at_once=asked["parallel"], batch=asked["batch"], reference=asked["reference"], shares=asked["shares"],
-        seed=asked["seed"],
-    )  # fmt: skip
+    named = {name: asked[name] for name in ("batch", "reference", "shares", "seed")}
+    policy = FleetPolicy(at_once=asked["parallel"], **named)
     return plan_run(hosts_of(fleet_of(asked)), words, policy, now=datetime.now(UTC), virtune=asked["virtune"])
 
 
@@ -260,7 +258,7 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     virtune fleet status --watch 30s
     virtune fleet status last --json | jq '.tasks[] | {host, state}'
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.run import RUNS, left_seconds
+    from virtune.flows.fleet.run import RUNS, left_seconds, watched
     from virtune.model.fleet import TaskState
     from virtune.report.json.fleet import run_document
     from virtune.report.pages.fleet import run_lines
@@ -269,27 +267,12 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     shown = ShownRun(run_, quiet=watch is None or as_json, stderr=False)
     found = shown.found
     with shown.table():
-        for states in _states(run_, access_for(run_, asked), watch, stop=stop):
+        for states in watched(run_, access_for(run_, asked), seconds=watch, stop=stop):
             found |= states
             if not shown.live:
                 lines = run_lines(run_, found, left_seconds(run_, found))
                 tell(run_document(run_, found), lines, as_json=as_json)
     return FAILED if any(one.state in (TaskState.LOST, TaskState.STUCK) for one in found.values()) else 0
-
-
-def _states(
-    run_: "FleetRun", access: "FleetAccess", watch: float | None, *, stop: bool
-) -> "Iterator[Mapping[str, TaskProgress]]":
-    """Yield how far a run is: once, or so often until nothing runs."""
-    from virtune.flows.fleet.run import states_of, watched
-    from virtune.model.fleet import TaskState
-
-    if stop or watch is None:
-        yield (states := states_of(run_, access, stop=stop))
-        if watch is None or not any(one.state is TaskState.RUNNING for one in states.values()):
-            return
-        time.sleep(watch)
-    yield from watched(run_, access, seconds=watch)
 
 
 @contextlib.contextmanager
@@ -312,7 +295,7 @@ def kept(shown: "ShownRun") -> Iterator[None]:
 
         def keep() -> None:
             file.write(shown.progress())
-            while not over.wait(_KEPT_SECONDS):
+            while not over.wait(1.0):
                 file.write(shown.progress())
 
         thread = threading.Thread(target=keep)
@@ -322,9 +305,6 @@ def kept(shown: "ShownRun") -> Iterator[None]:
         finally:
             over.set()
             thread.join()
-
-
-_KEPT_SECONDS = 1.0
 
 
 class ShownRun:

@@ -138,7 +138,7 @@ def begin(task: str, words: Sequence[str]) -> TaskProgress:
         elif _text(place.words) != text:
             raise UsageError(f"a task {task} is here already, and runs something else")
         with opened(place.lock, os.O_RDWR | os.O_CREAT) as descriptor:
-            if _taken(descriptor) and not _is_over(_ended(place)):
+            if _taken(descriptor) and not _is_over(_end_in(_text(place.end))):
                 write_whole(place.end, b" " * _END_BYTES)
                 write_whole(place.carrier, b" " * _NUMBER_BYTES)  # an older carrier's number may be anybody's now
                 carry = ("fleet", "here", task, "--carry", str(descriptor))
@@ -160,7 +160,7 @@ def progress_of(task: str) -> TaskProgress:
     with contextlib.suppress(OSError):
         began = place.carrier.stat().st_mtime
     carrier, held = _text(place.carrier).strip(), _is_held(place.lock)
-    return _progress(study, run, carrier, began, _ended(place), held=held, now=time.time())
+    return _progress(study, run, carrier, began, _end_in(_text(place.end)), held=held, now=time.time())
 
 
 def look_command(tasks: Sequence[str]) -> list[str]:
@@ -311,15 +311,10 @@ def line_of(progress: TaskProgress) -> str:
     return _PROGRESS.dump_json(progress).decode()
 
 
-def read_line(text: str) -> TaskProgress:
-    """Read such a line. Raises ValueError for anything else."""
-    return _PROGRESS.validate_json(text)
-
-
 def progress_in(text: str) -> TaskProgress:
     """Read the line of another host. Raises HostError for anything else."""
     try:
-        return _checked(read_line(text.strip()))
+        return _checked(_PROGRESS.validate_json(text.strip()))
     except ValueError:
         raise _not_understood() from None
 
@@ -339,13 +334,9 @@ def _not_understood() -> HostError:
     return HostError("what its virtune said of the task is not to be understood")
 
 
-def _ended(place: TaskPlace) -> TaskProgress | None:
-    return _end_in(_text(place.end))
-
-
 def _end_in(text: str) -> TaskProgress | None:
     try:
-        return read_line(text.strip())
+        return _PROGRESS.validate_json(text.strip())
     except ValueError:
         return None
 

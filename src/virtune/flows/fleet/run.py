@@ -10,8 +10,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +23,6 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded, write_whole
-from virtune.fleet.reach import Connection
 from virtune.fleet.schedule import next_task, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, reached, threads
@@ -53,7 +53,7 @@ from virtune.model.fleet import (
 )
 from virtune.model.text import printable
 from virtune.probe.backends import UNKNOWN
-from virtune.shell import Child, Warden, data_directory
+from virtune.shell import Warden, data_directory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _BYTES_MAX = 16 * 1024**2
@@ -235,8 +235,9 @@ def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
     """Let each host plan its study, and keep what they say: what one cannot run is known before any is measured."""
     refused, met = plans_of(run, access)
     if met:
-        run = replace(run, tasks=tuple(_planned(one, met.get(one.host.name)) for one in run.tasks))
-        RUNS.keep(run)
+        said = ((one, met.get(one.host.name)) for one in run.tasks)
+        new = (replace(one, expected_seconds=how.left_seconds, loads=how.loads) if how else one for one, how in said)
+        RUNS.keep(run := replace(run, tasks=tuple(new)))
     return MetFleet(run=run, refused=refused)
 
 
@@ -274,10 +275,6 @@ def _hosts_of(run: FleetRun) -> list[FleetHost]:
 def _unanswered(host: Unreached, state: TaskState) -> TaskProgress:
     """Say why a host gave no answer as how far its task is."""
     return TaskProgress(state=state, said=host.because, hint=host.hint or "")
-
-
-def _planned(task: FleetTask, said: TaskProgress | None) -> FleetTask:
-    return task if said is None else replace(task, expected_seconds=said.left_seconds, loads=said.loads)
 
 
 def _unless_unknown(said: TaskProgress) -> TaskProgress:
@@ -357,51 +354,37 @@ def run_fleet(
     end is `known` are not run again.
     """
     carrying.place.prepare()
-    run, refused, open_ = met.run, met.refused, OpenTasks(met.run)
+    run, open_, over = met.run, OpenTasks(met.run), Flag()
     # a task that an earlier call began may run on its host, answer or none
-    out = {one.name: refused[one.host.name] for one in run.tasks if one.host.name in refused and one not in open_}
-    found = {**known, **out}
-    for task in run.tasks:
-        if task.name in out:
-            say(task, found[task.name])
+    begun = {one.name for one in run.tasks if one in open_}
+    found = {**known, **{name: one for name, one in met.refused_tasks.items() if name not in begun}}
     # first those that may run already: of what shares something with them nothing may begin
-    waiting = sorted(
-        (one for one in run.tasks if one.name not in found), key=lambda one: (one.part, one not in open_)
-    )
-    return _carried(run, waiting, carrying, open_, say, found)
+    waiting = [one for one in run.tasks if one.name not in found]
+    waiting.sort(key=lambda one: (one.part, one.name not in begun))
 
+    def ends(task: FleetTask, how: TaskProgress) -> None:
+        found[task.name] = how
+        say(task, how)
 
-def _carried(
-    run: FleetRun,
-    waiting: list[FleetTask],
-    carrying: Carrying,
-    open_: OpenTasks,
-    say: Say,
-    found: dict[str, TaskProgress],
-) -> dict[str, TaskProgress]:
-    """Carry what waits, and add how it ended to what was found."""
+    for task in (one for one in run.tasks if one.name in found and one.name not in known):
+        say(task, found[task.name])
     running: dict[Future[TaskProgress], FleetTask] = {}
-    over = Flag()
     with threads(run.at_once) as (pool, warden):
         follower = _Follower(run=run, carrying=carrying, open=open_, warden=warden, say=say, over=over)
         try:
             while waiting or running:
                 lost = [one for one in run.tasks if one.name in found and found[one.name].state in MAY_LOAD]
-                while task := next_task(
-                    waiting, running.values(), lost=lost, at_once=run.at_once, shares=run.shares
-                ):  # fmt: skip
-                    waiting.remove(task)
-                    running[pool.submit(follower.carry, task)] = task
+                now = partial(next_task, lost=lost, at_once=run.at_once, shares=run.shares)
+                while begins := now(waiting, running.values()):
+                    waiting.remove(begins)
+                    running[pool.submit(follower.carry, begins)] = begins
                 if not running:
                     # what is left shares something with a host that was lost, and may still be measuring
-                    task = waiting.pop(0)
-                    found[task.name] = _left_out(task, {one: found[one.name].state for one in lost}, run.shares)
-                    say(task, found[task.name])
+                    left = waiting.pop(0)
+                    ends(left, _left_out(left, {one: found[one.name].state for one in lost}, run.shares))
                     continue
                 for ended in wait(running, return_when=FIRST_COMPLETED).done:
-                    task = running.pop(ended)
-                    found[task.name] = ended.result()
-                    say(task, found[task.name])
+                    ends(running.pop(ended), ended.result())
         finally:
             over.set()
     return found
@@ -495,41 +478,30 @@ class _Follower:
 def said_lines(
     ready: Ready, warden: Warden, words: Sequence[str], over: Flag, *, name: str
 ) -> Iterator[TaskProgress]:
-    """Follow a task by these words, and yield what it says until it no longer runs."""
-    command = ready.connection.command((ready.virtune, "fleet", "here", *words))
-    with warden.running(command, name=f"{name}f") as child:
-        yield from _lines_of(ready.connection, child, over)
-
-
-def _lines_of(connection: Connection, child: Child, over: Flag) -> Iterator[TaskProgress]:
-    """Yield what a followed task says. Raises HostError where it ends without having said so: the connection was
-    lost, or the task could not begin.
+    """Follow a task by these words, and yield what it says until it no longer runs. Raises HostError where it ends
+    without having said so: the connection was lost, or the task could not begin.
     """
-    told = ""
-    while True:
-        status = child.poll()
-        whole = _tail(child).rpartition("\n")[0].splitlines()
-        line = next((line for line in reversed(whole) if line.startswith("{")), "")
-        if line and line != told:
-            told = line
-            found = progress_in(line)
-            yield found
-            if found.state not in GOES_ON:
-                return
-        if status is not None:
-            words = "\n".join(line for line in _tail(child).splitlines() if not line.startswith("{"))
-            if (lost := connection.lost(status, words)) is not None:
-                raise lost
-            said, hint = said_by(_tail(child))
-            raise _EndedError(said or "it ended without a reason", hint=hint or None)
-        if over.wait(_TICK_SECONDS):
-            raise HostError("stopped waiting")
-
-
-def _tail(child: Child) -> str:
-    with contextlib.suppress(OSError):
-        return read_bounded(child.log, LINE_MAX, from_end=True).decode(errors="replace")
-    return ""
+    command, told = ready.connection.command((ready.virtune, "fleet", "here", *words)), ""
+    with warden.running(command, name=f"{name}f") as child:
+        while True:
+            status, text = child.poll(), ""
+            with contextlib.suppress(OSError):
+                text = read_bounded(child.log, LINE_MAX, from_end=True).decode(errors="replace")
+            whole = text.rpartition("\n")[0].splitlines()
+            line = next((line for line in reversed(whole) if line.startswith("{")), "")
+            if line and line != told:
+                told = line
+                yield (found := progress_in(line))
+                if found.state not in GOES_ON:
+                    return
+            if status is not None:
+                others = "\n".join(line for line in text.splitlines() if not line.startswith("{"))
+                if (lost := ready.connection.lost(status, others)) is not None:
+                    raise lost
+                said, hint = said_by(text)
+                raise _EndedError(said or "it ended without a reason", hint=hint or None)
+            if over.wait(_TICK_SECONDS):
+                raise HostError("stopped waiting")
 
 
 def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapping[str, TaskProgress]:
@@ -559,49 +531,39 @@ _TOLD = (TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED)
 """States of tasks that are followed or over: these hosts are not asked again."""
 
 
-def watched(run: FleetRun, access: FleetAccess, *, seconds: float) -> Iterator[Mapping[str, TaskProgress]]:
-    """Yield how far the tasks of a run are, by their names, so often, until none of them runs.
+def watched(
+    run: FleetRun, access: FleetAccess, *, seconds: float | None = None, stop: bool = False
+) -> Iterator[Mapping[str, TaskProgress]]:
+    """Yield how far the tasks of a run are, by their names: once, or every so many `seconds` until none of them runs.
+    With `stop` they are asked to stop first.
 
-    A task that runs is followed over one connection, since each new look would connect and start a Python on a host
-    that is being measured. The others are asked each time, but for those that are over.
+    A task that runs is followed over one connection, since each new look would connect to a host that is being
+    measured. The others are asked each time, but for those that are over.
     """
-    with threads(max(1, len(run.tasks))) as (pool, warden):
-        watch = _Watch(access=access, warden=warden)
+    found, numbers, ending = dict(states_of(run, access, stop=stop)), count(), Flag()
+
+    def follow(task: FleetTask, warden: Warden) -> None:
+        name = f"w{next(numbers)}"
         try:
-            watch.found.update(states_of(run, access))
-            following: dict[str, Future[None]] = {}
-            while True:
-                yield dict(watch.found)
-                running = [one for one in run.tasks if watch.found[one.name].state is TaskState.RUNNING]
-                if not running:
-                    return
+            with reached(warden, task.host, access, name=name) as ready:
+                for said in said_lines(ready, warden, (task.name, "--follow"), ending, name=name):
+                    found[task.name] = said
+        except VirtuneError as error:
+            found[task.name] = TaskProgress(state=TaskState.LOST, said=error.message, hint=error.hint or "")
+
+    yield dict(found)
+    if seconds is None:
+        return
+    following: dict[str, Future[None]] = {}
+    with threads(max(1, len(run.tasks))) as (pool, warden):
+        try:
+            while running := [one for one in run.tasks if found[one.name].state is TaskState.RUNNING]:
                 for task in running:
                     if task.name not in following or following[task.name].done():
-                        following[task.name] = pool.submit(watch.follow, task)
-                watch.ending.wait(seconds)
-                rest = tuple(one for one in run.tasks if watch.found[one.name].state not in _TOLD)
-                if rest:
-                    watch.found.update(states_of(replace(run, tasks=rest), access))
+                        following[task.name] = pool.submit(follow, task, warden)
+                ending.wait(seconds)
+                rest = tuple(one for one in run.tasks if found[one.name].state not in _TOLD)
+                found.update(states_of(replace(run, tasks=rest), access) if rest else {})
+                yield dict(found)
         finally:
-            watch.ending.set()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Watch:
-    """Follows tasks, each in a thread of its own."""
-
-    access: FleetAccess
-    warden: Warden
-    found: dict[str, TaskProgress] = field(default_factory=dict)
-    ending: Flag = field(default_factory=Flag)
-    numbers: Iterator[int] = field(default_factory=count)
-
-    def follow(self, task: FleetTask) -> None:
-        """Note what a task says until it no longer runs, or its host is lost."""
-        name = f"w{next(self.numbers)}"
-        try:
-            with reached(self.warden, task.host, self.access, name=name) as ready:
-                for said in said_lines(ready, self.warden, (task.name, "--follow"), self.ending, name=name):
-                    self.found[task.name] = said
-        except VirtuneError as error:
-            self.found[task.name] = TaskProgress(state=TaskState.LOST, said=error.message, hint=error.hint or "")
+            ending.set()
