@@ -110,14 +110,15 @@ class _Subject:
 
     def running(self, bench: Bench, *words: str) -> AbstractContextManager[shell.Child]:
         """Run virtune-load on the stack."""
-        target = bench.target
-        where = ["ioengine=io_uring"]
+        target, engine = bench.target, "io_uring"
         if isinstance(target, VhostUserTarget):
-            where = ["ioengine=virtio-blk-vhost-user", f"filename={target.socket}"]
-        elif isinstance(target, FileTarget):
-            where += [f"filename={target.path}"]
+            engine, place = "virtio-blk-vhost-user", target.socket
+        else:
+            assert isinstance(target, FileTarget)  # noqa: S101 - no other is made here
+            place = target.path
         size = min(_IMAGE_BYTES, target.size_bytes // _BLOCK_BYTES * _BLOCK_BYTES)
-        command = [shell.find_generator(), *words, *where, f"size={size}", "iodepth=16"]
+        where = (f"ioengine={engine}", f"filename={place}", f"size={size}", "iodepth=16")
+        command = [shell.find_generator(), *words, *where]
         return self.tools.warden.running(command, name="durability")
 
     def noted(self) -> int:
@@ -163,8 +164,7 @@ class _Subject:
                 raise errors.RigError("it cannot be read back", hint=reading.last_words())
         report = json.loads(read_bounded(output, _REPORT_BYTES))
         lost, gone = report["lost_flushed"] + report["torn"], report["unflushed_lost"]
-        if self.through:
-            lost, gone = lost + gone, 0
+        lost, gone = (lost + gone, 0) if self.through else (lost, gone)
         # of a write in flight over one that was acknowledged a part may be there
         allowed = gone + report["unflushed_torn"]
         return _Found(whole=whole, due=due, lost=lost, misplaced=report["misplaced"], allowed=allowed)
@@ -192,11 +192,9 @@ def all_survive(study: Study, tools: Tools, say: Say) -> dict[str, Check]:
         try:
             check = checks[arm.name] = _survives(arm, study, tools)
         except (errors.RigError, OSError) as error:
-            why = errors.words_of(error) if isinstance(error, OSError) else error.message
-            hint = None if isinstance(error, OSError) else error.hint
-            raise errors.PreconditionError(
-                f"the durability of arm {arm.name!r} cannot be checked: {why}", hint=hint
-            ) from None
+            why, hint = (errors.words_of(error), None) if isinstance(error, OSError) else (error.message, error.hint)
+            said = f"the durability of arm {arm.name!r} cannot be checked: {why}"
+            raise errors.PreconditionError(said, hint=hint) from None
         say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
         say(Noticed(text=f"durability of {arm.name}: {check.proof}"))
     say(StepEnded(what=what))
@@ -234,7 +232,7 @@ def _alone(stack: Stack) -> Stack | Unknown:
     if stack.device.vfio_pci is not None or stack.kind.users_guest:
         return Unknown(because="the disk is not in a process that may be killed")
     if stack.kind.own_guest:
-        return Stack(disk=disk, export="vhost-user-blk")
+        return Stack(disk=disk, export="vhost-user-blk", place=stack.place)
     export = "vhost-user-blk" if stack.export == "nbd" else stack.export
     return replace(stack, disk=disk, disks=1, second=None, spread=None, export=export)
 
@@ -274,7 +272,8 @@ def _judged(one: _Subject, found: list[_Found]) -> Check:
                 proof = f"{fault}, and {meant.why} promises no more: {meant.promise.words}. {stood}"
                 return Check(DURABILITY, _NOT_PROMISED, _NOT_PROMISED, proof)
             hint = "nothing was measured; without this arm, or without --check-durability, the study runs"
-            broken = f"arm {one.arm.name!r} promises that {meant.promise.words}, and {fault}"
+            words = meant.promise.words if cut.whole else f"what was {what} survives the end of its process"
+            broken = f"arm {one.arm.name!r} promises that {words}, and {fault}"
             raise errors.CorruptDataError(broken, hint=hint)
     proof = f"all {format_count(sum(cut.due for cut in found))} {what} blocks were there after {len(found)} cuts"
     if allowed := sum(cut.allowed for cut in found):
