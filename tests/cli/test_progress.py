@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """While a comparison runs it says what it still waits for: pairs and conditions."""
 
+import contextlib
 import io
 import re
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,7 @@ from virtune.model.reason import Reason
 from virtune.model.study import Trial
 from virtune.model.verdict import Verdict
 from virtune.plan.goal import parse_conditions
-from virtune.store.progress import run_of
+from virtune.store.progress import ProgressFile, RunProgress, run_of
 
 
 def test_after_a_round_it_says_how_many_pairs_and_conditions_are_decided() -> None:
@@ -196,3 +198,22 @@ def test_without_utf_8_drawings_are_ascii() -> None:
     console.print(Clean("├──●──┤ │ ≥ 4 µs caf\u00e9"), end="")
     file.flush()
     assert raw.getvalue().decode().split("\n")[0] == "|--o--| : >= 4 us caf?"
+
+
+def test_what_is_told_of_a_run_stays_whole_on_a_full_disk(tmp_path: Path) -> None:
+    """Else it would be taken for a run that is over."""
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], check=True)
+    try:
+        with ProgressFile(small / "s.sqlite", "s1") as file:
+            file.write(RunProgress(study="s1", title="before"))
+            with contextlib.suppress(OSError), (small / "filler").open("wb", buffering=0) as filler:
+                while filler.write(b"x" * 512):
+                    pass
+            file.write(RunProgress(study="s1", title="after", now="x" * 20_000))
+            found = run_of(small / "s.sqlite", "s1")
+            assert found is not None
+            assert found.title == "before"
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -5,8 +5,10 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -111,25 +113,49 @@ def test_a_look_from_outside_finds_what_the_host_itself_would_say(
         assert (found.state, found.done, found.total, found.verdict) == (TaskState.RUNNING, 3, 9, left.search)
         assert (said.state, said.done, said.total, said.verdict) == (TaskState.RUNNING, 3, 9, left.search)
         assert 3500 < (found.left_seconds or 0) <= 3601
-        for what, text in (("a torn line", '{"virtune_run":1,"study":"s'), ("another file", "[]")):
-            own_store().with_name("virtune.sqlite-run-s1").write_text(text)
+        other = '{"virtune_run":1,"study":"s2","title":"t","done":7,"total":9}'
+        for what, text in (("torn", '{"virtune_run":1,"study":"s'), ("no run", "[]"), ("of another study", other)):
+            own_store().with_name("virtune.sqlite-run-s1").write_text(f"{text}\n")
             assert looked_at("run-0") == progress_of("run-0"), what
     ended("run-0", code=0, said="all 'is' said", hint="", run=left)
     assert looked_at("run-0") == progress_of("run-0")
     assert looked_at("run-0").state is TaskState.FINISHED
+    ended("run-0", code=1, said="\x01" * 300, hint="\x02" * 300, run=replace(left, search="\x03" * 300))
+    assert place.end.stat().st_size > 4096
+    assert looked_at("run-0") == progress_of("run-0")
     ended("run-0", code=130, said="", hint="", run=left)
     assert looked_at("run-0").state is progress_of("run-0").state is TaskState.KILLED
     assert sorted(one.name for one in place.path.iterdir()) == ["end", "lock", "pid", "study", "words.json"]
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / "date").write_text("#!/bin/sh\necho 1")
-    (tmp_path / "date").chmod(0o755)
-    done = subprocess.run(["/bin/sh", *look_command(["run-0"])[1:]], capture_output=True, text=True, check=True)
-    assert looked(done.stdout) == {}, "without flock nothing is known"
+    found_at = {name: shutil.which(name) or "" for name in ("date", "stat", "flock", "head", "true")}
+    for lacking in ("date", "stat", "flock"):
+        programs = tmp_path / f"without-{lacking}"
+        programs.mkdir()
+        for name in found_at.keys() - {lacking}:
+            (programs / name).symlink_to(found_at[name])
+        monkeypatch.setenv("PATH", str(programs))
+        done = subprocess.run(["/bin/sh", *look_command(["run-0"])[1:]], capture_output=True, text=True, check=True)
+        assert looked(done.stdout) == {}, "what cannot be looked at so is not known: its virtune is asked"
+
+
+RUNS = {"until": '"until":{}', "beat": '"quiet_seconds":1.0,"beat":{}', "done": '"done":{}', "total": '"total":{}'}
 
 
 @pytest.mark.parametrize(
-    "text", ["1\nrun-0\n", "1\nrun-0\ns\n\n1\nx\n0\n\n", "1\nr\na b\n\n1\n1\n1\n\n", "x\nt\ns\n\n1\n1\n1\n\n"]
-)
+    "text",
+    [
+        "1\nrun-0\n",
+        "1\nrun-0\ns\n\n1\nx\n0\n\n",
+        "1\nr\na b\n\n1\n1\n1\n\n",
+        "x\nt\ns\n\n1\n1\n1\n\n",
+        *(f"{number}\nt\n\n\n1\n1\n1\n\n" for number in ("inf",)),
+        *(f"1e9\nt\n\n\n1\n{number}\n1\n\n" for number in ("-inf", "x")),
+        *(f'1e9\nt\ns\n{{"virtune_run":1,"study":"s","title":"t",{RUNS["until"].format(number)}}}\n1\n1\n1\n\n'
+          for number in ("Infinity", "1e400", "NaN", "1e300")),
+        f'1e9\nt\ns\n{{"virtune_run":1,"study":"s","title":"t",{RUNS["beat"].format("-1e400")}}}\n1\n1\n1\n\n',
+        f'1e9\nt\ns\n{{"virtune_run":1,"study":"s","title":"t",{RUNS["done"].format("-1")}}}\n1\n1\n1\n\n',
+        f'1e9\nt\ns\n{{"virtune_run":1,"study":"s","title":"t",{RUNS["total"].format("9" * 30)}}}\n1\n1\n1\n\n',
+    ],
+)  # fmt: skip
 def test_what_no_look_prints_is_not_understood(text: str) -> None:
     with pytest.raises(HostError, match="not to be understood"):
         looked(text)

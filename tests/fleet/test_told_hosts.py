@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of each answer that a host of a fleet may give."""
 
+import fcntl
 import gzip
 import json
 from collections.abc import Sequence
@@ -228,6 +229,35 @@ def test_every_host_is_asked_how_far_it_is_or_to_stop(told: ToldHosts) -> None:
         found = states_of(run, ACCESS, stop=stop)
         assert {one.host.name: found[one.name].state for one in run.tasks} == {"a": state, "b": TaskState.LOST}
     assert [one.endswith("--stop") for one in told.calls("a") if "here" in one] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("program", "body", "said"),
+    [
+        ("head", "dd if=/dev/zero bs=1M count=3 2> /dev/null | tr '\\0' x", "more than"),
+        ("stat", "echo -inf", "not to be understood"),
+        ("date", "exec sleep 60", "no end after 2 s: a shell of ours"),
+    ],
+)
+def test_a_look_that_goes_wrong_costs_its_host_alone(
+    program: str, body: str, said: str, told: ToldHosts, tmp_path: Path
+) -> None:
+    """Its own programs answer: no end, too much, or what is none."""
+    run = planned([told.add("a"), told.add("b", state=RUNNING)])
+    (task,) = (one for one in run.tasks if one.host.name == "a")
+    place = tmp_path / "data" / "virtune" / "fleet-tasks" / task.name
+    place.mkdir(parents=True)
+    for file, text in (("words.json", '["check"]'), ("pid", "1"), ("end", "x")):
+        (place / file).write_text(text)
+    its = tmp_path / "told" / "hosts" / "a" / program
+    its.write_text(f"#!/bin/sh\n{body}\n")
+    its.chmod(0o755)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = states_of(run, replace(ACCESS, timeout_seconds=2.0))
+    states = {one.host.name: found[one.name] for one in run.tasks}
+    assert (states["a"].state, states["b"].state) == (TaskState.LOST, TaskState.RUNNING)
+    assert said in states["a"].said
 
 
 def test_a_run_is_watched_until_nothing_of_it_runs(told: ToldHosts) -> None:

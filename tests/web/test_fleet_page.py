@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,13 @@ from tests.web.pages import HOSTILE, Page, served
 from tests.web.streams import following
 
 from virtune.cli import run
-from virtune.flows.fleet.run import RUNS
-from virtune.model.fleet import TaskState
-from virtune.store.progress import run_of
+from virtune.cli.fleet_verbs.run import ShownRun
+from virtune.flows.fleet.run import RUNS, FleetPolicy, OpenTasks, plan_run
+from virtune.model.fleet import FleetRun, FleetSearch, TaskProgress, TaskState
+from virtune.store.progress import ProgressFile, run_of
 from virtune.store.store import Store
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GOES_ON = "".join(
     line(
         TaskState.RUNNING, study="20260101-000000-0001", done=number, total=400, left_seconds=100.0, verdict="better"
@@ -105,6 +109,57 @@ def test_runs_are_listed_and_a_damaged_plan_is_named(
     status, said, _ = page.get("/live/20250101-000000-dead")
     assert (status, "is damaged" in said) == (404, True)
     assert carried.poll() is None
+
+
+def planned(told: ToldHosts) -> FleetRun:
+    """A kept run of one host that nobody carries."""
+    return plan_run([told.add("a")], ("check",), FleetPolicy(), now=NOW, virtune="virtune")
+
+
+def test_what_is_told_of_a_run_that_nobody_carries_is_what_goes_on_with_it(told: ToldHosts, page: Page) -> None:
+    search = FleetSearch(hosts=(), slice_seconds=1.0, arms=(), left_out=(), metric="iops", margin=0.03, racing=(),
+                         confirming=(), options=(), confirm_rounds=0)  # fmt: skip
+    first = planned(told)
+    for found, again in ((replace(first, search=search), "tune"), (replace(first, name="later"), "run")):
+        RUNS.keep(found)
+        assert f"`virtune fleet {again} --again {found.name}` goes on" in page.get(f"/live/{found.name}")[1]
+        for task in found.tasks:
+            OpenTasks(found).ended(task, TaskState.FINISHED)
+        over = page.get(f"/live/{found.name}")[1]
+        assert ("`virtune fleet report` says" in over) == (again == "run"), "a search may have turns left"
+    (RUNS.place / "later-copy.json").write_bytes((RUNS.place / "later.json").read_bytes())
+    assert page.get("/live/later")[0] == page.get("/fleets")[0] == 200, "a name is no beginning of another one"
+
+
+@pytest.mark.parametrize("what", ["gone", "damaged"])
+def test_a_plan_that_is_lost_while_its_page_is_open_ends_the_page(what: str, told: ToldHosts, page: Page) -> None:
+    run_ = planned(told)
+    with ProgressFile(RUNS.place, run_.name) as file:
+        file.write(ShownRun(run_, quiet=True).progress())
+        with following(page, run_.name) as stream:
+            assert "<b>running</b>" in stream.event()[1]
+            if what == "gone":
+                (RUNS.place / f"{run_.name}.json").unlink()
+            else:
+                (RUNS.place / f"{run_.name}.json").write_text("{")
+            file.__exit__(None, None, None)
+            assert "<b>gone</b>" in stream.event()[1]
+            assert stream.event()[0] == "over"
+
+
+def test_a_large_run_is_told_within_what_is_read_and_no_host_fills_its_bar(told: ToldHosts) -> None:
+    run_ = planned(told)
+    (task,) = run_.tasks
+    run_ = replace(run_, tasks=tuple(replace(task, name=f"{run_.name}.{number}") for number in range(5000)))
+    shown = ShownRun(run_, quiet=True)
+    shown.found = {one.name: TaskProgress(state=TaskState.LOST, said="ä" * 500) for one in run_.tasks}
+    shown.found[run_.tasks[4000].name] = TaskProgress(state=TaskState.STUCK, done=10**9, total=1)
+    with ProgressFile(RUNS.place, run_.name) as file:
+        file.write(shown.progress())
+        found = run_of(RUNS.place, run_.name)
+    assert found is not None
+    assert found.rows[1][1] == "stuck"
+    assert (len(found.rows), found.now, found.share) == (1001, "4999 lost, 1 stuck", 1 / 5000)
 
 
 @pytest.mark.usefixtures("told")

@@ -75,13 +75,14 @@ class Connection:
         HostError with the reason.
         """
         way, every = CARRIERS[self.host.way], tuple(range(256))
+        named = "a shell of ours" if command[0] == "sh" else f"`{shlex.join(command)}`"
         try:
             done = run(
                 way.command(self, command), timeout_seconds=timeout_seconds, most_bytes=most_bytes, ok=every,
                 into=into, place=way.place,
             )  # fmt: skip
         except CommandError as error:
-            raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
+            raise HostError(f"{error.message.partition(': ')[0]}: {named}") from None
         if done.status != 0 and (lost := self.lost(done.status, done.stderr)) is not None:
             raise lost
         if done.status in ok:
@@ -92,7 +93,7 @@ class Connection:
         if (known := error_in(done.stderr)) is not None:  # the words of a virtune there
             raise HostError(known[0], hint=known[1])
         why = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
-        raise HostError(f"`{shlex.join(command)}` ended with {done.status}: {why}")
+        raise HostError(f"{named} ended with {done.status}: {why}")
 
 
 @contextlib.contextmanager

@@ -136,6 +136,7 @@ class ProgressFile:
         if self._descriptor >= 0:
             content = _RUN.dump_json(progress) + b"\n"
             with contextlib.suppress(OSError):
+                os.posix_fallocate(self._descriptor, 0, len(content))  # on a full disk what is there stays whole
                 os.pwrite(self._descriptor, content, 0)
                 os.ftruncate(self._descriptor, len(content))
 

@@ -142,7 +142,10 @@ class LocalPage:
         self._run(name)
 
         def show() -> tuple[str, bool]:
-            run = self._run(name)
+            try:
+                run = self._run(name)
+            except (HTTPException, VirtuneError):  # it was there a moment ago
+                run = RunShown(study=name, title="", state="gone", hint="", over=True, report=False)
             return template.render(run=run), run.over
 
         return StreamingResponse(stream(show, ending=self._ending), media_type="text/event-stream")

@@ -103,8 +103,9 @@ def shown_kept(run: FleetRun) -> RunShown:
     noted = OpenTasks(run)
     found = {task.name: TaskProgress(state=noted.state_of(task)) for task in run.tasks}
     table = run_table(run, found, to_see_first=True)
-    hint = f"`virtune fleet status {run.name}` asks its hosts, `virtune fleet run --again {run.name}` goes on"
-    if all(one.state is TaskState.FINISHED for one in found.values()):
+    again = f"virtune fleet {'tune' if run.search else 'run'} --again {run.name}"
+    hint = f"`virtune fleet status {run.name}` asks its hosts, `{again}` goes on"
+    if not run.search and found and all(one.state is TaskState.FINISHED for one in found.values()):
         hint = "`virtune fleet report` says what its studies say together"
     return RunShown(
         study=run.name,

@@ -39,7 +39,6 @@ fleet_store_option = click.option(
     "--store", type=StoreType(), default=None, metavar="FILE|URL",
     help="One store for the studies of all hosts instead: a SQLite file, or postgresql://USER@HOST/NAME.",
 )  # fmt: skip
-"""One store for all hosts."""
 
 
 def fleet_place(folder: Path, store: "StorePlace | None") -> "FleetPlace":
@@ -194,9 +193,8 @@ def _found(again: str) -> "FleetRun":
 
     found = RUNS.find(again)
     if found.search is not None:
-        raise UsageError(
-            f"{found.name} is a search", hint=f"`virtune fleet tune --again {found.name}` goes on with it"
-        )
+        hint = f"`virtune fleet tune --again {found.name}` goes on with it"
+        raise UsageError(f"{found.name} is a search", hint=hint)
     return found
 
 
@@ -337,8 +335,8 @@ class ShownRun:
 
         run_, found = self.run, dict(self.found)
         each, left = [found.get(task.name, WAITING) for task in run_.tasks], left_seconds(run_, found)
-        table, over = run_table(run_, found, to_see_first=True), (TaskState.FINISHED, TaskState.FAILED)
-        parts = [1.0 if one.state in over else one.done / one.total if one.total else 0.0 for one in each]
+        table, over = run_table(run_, found, to_see_first=True, most=1000), (TaskState.FINISHED, TaskState.FAILED)
+        parts = [1.0 if it.state in over else it.done / max(it.total, it.done) if it.total else 0.0 for it in each]
         return RunProgress(
             study=run_.name,
             title=run_title(run_),

@@ -48,14 +48,11 @@ _NUMBER_BYTES = 16
 _READ_MAX = 64 * 1024
 _SAID_MAX = 300
 
-LINE_MAX = 16 * 1024
-"""The longest line of a task."""
+LINE_MAX, PLAN_MAX = 16 * 1024, 64 * 1024
+"""The longest line of a task, and of one that is only planned."""
 
-LOOK_MAX = 1024**2 + LINE_MAX
+LOOK_MAX = 1024**2 + 2 * _READ_MAX
 """The most that the files of a task have: a run says how far it is in up to 1 MiB."""
-
-PLAN_MAX = 64 * 1024
-"""The longest one of a task that is only planned."""
 
 ARMS_MAX = 64
 """The most configurations of one search over many hosts; of a larger one a host names one more, and no other."""
@@ -170,7 +167,7 @@ def look_command(tasks: Sequence[str]) -> list[str]:
 
 _LOOK = """
 cd "${XDG_DATA_HOME:-$HOME/.local/share}/virtune" 2> /dev/null || exit 0
-date +%s
+date +%s || exit 0
 for task; do
   place=fleet-tasks/$task study= run= carrier= began=0 held=0
   [ -e "$place/words.json" ] || continue
@@ -180,24 +177,25 @@ for task; do
   [ ! -e "$place/pid" ] || began=$(stat -c %Y "$place/pid")
   read -r carrier < "$place/pid"
   [ ! -e "$place/lock" ] || flock -n -s "$place/lock" true || held=$?
-  printf '%s\\n' "$task" "$study" "$run" "$carrier" "$began" "$held" "$(head -c 4096 "$place/end")"
+  printf '%s\\n' "$task" "$study" "$run" "$carrier" "$began" "$held" "$(head -c 65536 "$place/end")"
 done 2> /dev/null
 """
 """The end is read when it is known whether a process carries the task: it is written before that one is gone."""
 
 
 def looked(text: str) -> dict[str, TaskProgress]:
-    """Return how far tasks are by what `look_command` printed, by their names: of those of which it found files, and
-    whose locks it could look at. Raises HostError for anything else.
+    """Return how far tasks are by what `look_command` printed, by their names, of those that it could look at. Raises
+    HostError for anything else.
     """
     (now, *lines), found = text.split("\n") if text else ["0"], dict[str, TaskProgress]()
     try:
         for first in range(0, len(lines) - 1, 7):
             task, study, run, carrier, began, held, end = lines[first : first + 7]
-            if held in ("0", "1"):
-                seen = (study, run_in(run), carrier, float(began), _end_in(end))
+            if held in ("0", "1") and began:
+                known = told if (told := run_in(run)) and told.study == study else None
+                seen = (study, known, carrier, float(began), _end_in(end))
                 found[task] = _checked(_progress(*seen, held=held == "1", now=float(now)))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise _not_understood() from None
     return found
 

@@ -82,6 +82,7 @@ class KeptPlans(Generic[Plan]):
         """Return a plan by its name, the beginning of it, or `last`. Raises UsageError where there is none."""
         known = self.names()
         fitting = known[-1:] if name == "last" else [one for one in known if name and one.startswith(name)]
+        fitting = [name] if name in fitting else fitting
         if len(fitting) > 1:
             hint = f"write more of it: {', '.join(fitting[:5])}"
             raise UsageError(f"{printable(name, most=60)!r} fits {len(fitting)} {self.what}s", hint=hint)
