@@ -2,7 +2,9 @@
 """Whether what was flushed is there after a power cut is found out of honest stacks and of those that lie."""
 
 import json
+import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -115,6 +117,52 @@ def test_the_daemon_that_could_lie_and_does_not_keeps_what_was_flushed(
 ) -> None:
     lying(often=0)
     assert check_of(("--rig", "vhost-user", "--set", "disk.aio=threads", *place), capsys)["found"] == "kept"
+
+
+FAILS = """#!/bin/sh
+echo >> "$0.calls"
+[ "$(wc -l < "$0.calls")" -ne NUMBER ] || { echo no memory >&2; exit 1; }
+exec REAL "$@"
+"""
+
+
+@pytest.mark.parametrize(("kind", "number"), [("raw", 4), ("raw", 5), ("raw", 6), ("qcow2", 4), ("qcow2", 7)])
+def test_a_daemon_that_does_not_start_once_lost_nothing_that_is_known(
+    kind: str, number: int, place: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The first calls ask for its version; whichever start fails, it is one to load or one to read back."""
+    program = tmp_path / "bin" / "qemu-storage-daemon"
+    program.parent.mkdir()
+    real = str(shutil.which("qemu-storage-daemon"))
+    program.write_text(FAILS.replace("REAL", real).replace("NUMBER", str(number)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    words = ("--rig", "vhost-user", "--set", f"disk.format={kind}", *place)
+    assert run(["compare", "measure", *CALL, *words]) == 3
+    said = capsys.readouterr().err
+    assert "no memory" in said
+    assert "promises" not in said
+
+
+def test_limits_are_left_out_and_a_guest_s_promise_of_each_write_is_not_vouched_for(
+    place: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = check_of(("--rig", "vhost-user", "--set", "disk.throttle_iops=20", *place), capsys)
+    assert check["found"] == "kept"
+    assert "its I/O limits, which were left out" in check["proof"]
+    bare_guest()
+    check = check_of(("--rig", "qemu", "--set", "device.write_cache=off", *place), capsys)
+    assert check["found"] is None
+    assert "not tried without the guest" in check["proof"]
+
+
+def test_the_last_line_says_which_arm_did_not_promise_it(
+    place: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = ("--arm", "a:disk.cache=none", "--arm", "b:disk.cache=unsafe")
+    assert run(["compare", "--rig", "vhost-user", *arms, *CALL, *place, "--attempts", "5"]) == 0
+    assert "durability checked (b: not promised)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_of_a_guest_its_disk_is_tried_without_it(place: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:

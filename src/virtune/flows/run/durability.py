@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from virtune import shell
 from virtune.bench.cut import CutDisk, cut_disk
@@ -31,7 +32,7 @@ from virtune.model.durability import Promise, Survives, durability_of
 from virtune.model.event import Noticed, Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.evidence import DURABILITY, Check
 from virtune.model.facts import Unknown
-from virtune.model.stack import FileTarget, Stack, VhostUserTarget
+from virtune.model.stack import LIMITS, FileTarget, Stack, VhostUserTarget
 from virtune.model.study import Arm, Study
 from virtune.model.text import format_count
 from virtune.report.words import count_text
@@ -52,6 +53,9 @@ _REPORT_BYTES, _JOURNAL_BYTES = 64 * 1024, 1024**2
 _HEADER_BYTES, _RECORD_WORDS = 4096, 4
 _ACKNOWLEDGED, _FLUSHED = 1, 2
 """The journal has a record of each block after its header: numbers of 4 bytes, of which these are looked at."""
+
+_SOUND = (0, 3, 63)
+"""What qemu-img ends with where nothing is wrong: all well, space that is lost, a format that it cannot check."""
 
 _KEPT, _KEPT_WHEN_KILLED, _NOT_PROMISED = "kept", "kept when killed", "not promised"
 
@@ -108,8 +112,8 @@ class _Subject:
             require_verified(self.arm.name, bench.in_force.checks)
             yield bench
 
-    def running(self, bench: Bench, *words: str) -> AbstractContextManager[shell.Child]:
-        """Run virtune-load on the stack."""
+    def running(self, bench: Bench, *words: str, name: str = "durability") -> AbstractContextManager[shell.Child]:
+        """Run virtune-load on the stack; `name` is that of its log."""
         target, engine = bench.target, "io_uring"
         if isinstance(target, VhostUserTarget):
             engine, place = "virtio-blk-vhost-user", target.socket
@@ -119,7 +123,7 @@ class _Subject:
         size = min(_IMAGE_BYTES, target.size_bytes // _BLOCK_BYTES * _BLOCK_BYTES)
         where = (f"ioengine={engine}", f"filename={place}", f"size={size}", "iodepth=16")
         command = [shell.find_generator(), *words, *where]
-        return self.tools.warden.running(command, name="durability")
+        return self.tools.warden.running(command, name=name)
 
     def noted(self) -> int:
         """Return of how many blocks the journal notes a write that must be there."""
@@ -137,8 +141,11 @@ class _Subject:
             enough = min(_ENOUGH_BLOCKS, bench.target.size_bytes // _BLOCK_BYTES // 4)
             deadline = time.monotonic() + _PATIENCE_SECONDS
             while self.noted() < enough:
-                if load.poll() is not None or time.monotonic() > deadline:
+                if load.poll() is not None:
                     raise errors.RigError("the load did not go on", hint=load.last_words())
+                if time.monotonic() > deadline:
+                    count = f"{self.noted()} of {enough} blocks"
+                    raise errors.RigError(f"only {count} were written and flushed in {_PATIENCE_SECONDS:.0f} s")
                 time.sleep(_TICK_SECONDS)
             time.sleep(chance.uniform(*_LIFE_SECONDS))
             if whole and isinstance(self.disk, CutDisk):
@@ -152,14 +159,29 @@ class _Subject:
             self.disk.start_again()
         try:
             return self._read_back(due, whole=whole)
-        except errors.RigError as error:
-            return _Found(whole=whole, due=due, broken=error.message + (f": {error.hint}" if error.hint else ""))
+        except errors.RigError:
+            if not (damaged := self._damage()):
+                raise
+            return _Found(whole=whole, due=due, broken=damaged)
+
+    def _damage(self) -> str:
+        """Say what qemu-img finds wrong with an image that was not read back; empty where it finds nothing, as of a
+        raw one: then something else kept it from being read, and what was lost is not known.
+        """
+        if not isinstance(self.disk, CutDisk) or self.stack.disk.format == "raw":
+            return ""
+        command = [shell.find("qemu-img"), "check", "-q", "-f", self.stack.disk.format, str(self.disk.image)]
+        done = shell.run(command, timeout_seconds=_PATIENCE_SECONDS, ok=tuple(range(256)))
+        said = shell.last_line(done.stderr) or f"qemu-img check ended with {done.status}"
+        return "" if done.status in _SOUND else f"its image was damaged: {said}"
 
     def _read_back(self, due: int, *, whole: bool) -> _Found:
         output = self.journal.with_suffix(".json")
         words = ["verify", f"--journal={self.journal}", f"--output={output}"]
-        with self.up() as bench, self.running(bench, *words) as reading:
+        with self.up() as bench, self.running(bench, *words, name="durability.verify") as reading:
             status = reading.wait(_PATIENCE_SECONDS)
+            if status is None:
+                raise errors.RigError(f"reading it back took more than {_PATIENCE_SECONDS:.0f} s")
             if status not in (0, 4):  # 4: it found something
                 raise errors.RigError("it cannot be read back", hint=reading.last_words())
         report = json.loads(read_bounded(output, _REPORT_BYTES))
@@ -205,12 +227,14 @@ def _survives(arm: Arm, study: Study, tools: Tools) -> Check:
     stack = _alone(arm.stack)
     if isinstance(stack, Unknown):
         return _not_looked_at(stack.because)
+    through = durability_of(stack).promise is Promise.EVERY_WRITE
+    if durability_of(arm.stack).promise is Promise.EVERY_WRITE and not through:
+        return _not_looked_at("what its guest's disk promises of each write is not tried without the guest")
     place = Surroundings(warden=tools.warden, scratch=tools.scratch.directory)
     with ExitStack() as ends, session(place) as rigs:
         disk = _disk_of(arm.stack, tools, ends)
         if isinstance(disk, Unknown) and stack.kind.front == "file":
             return _not_looked_at(f"no process is there to be killed, and {disk.because}")
-        through = durability_of(stack).promise is Promise.EVERY_WRITE
         one = _Subject(arm=arm, stack=stack, study=study, tools=tools, rigs=rigs, disk=disk, through=through)
         chance = Random(f"cuts {study.seed}")  # noqa: S311 - moments, no secrets
         able, processes = isinstance(disk, CutDisk), stack.kind.front != "file"
@@ -224,9 +248,14 @@ def _not_looked_at(why: str) -> Check:
     return Check(DURABILITY, _KEPT, None, f"not looked at: {why}", hidden=True)
 
 
+_LIMITED = tuple(limit.knob.removeprefix("disk.") for limit in LIMITS)
+"""Limits of I/O are left out: they lose nothing, and reading back would take as long as they want."""
+
+
 def _alone(stack: Stack) -> Stack | Unknown:
     """Return the stack of one disk that is cut off in place of an arm's, so that virtune-load can load it."""
-    disk = replace(stack.disk, filesystem="none")
+    free: Any = dict.fromkeys(_LIMITED)
+    disk = replace(stack.disk, filesystem="none", **free)
     if durability_of(stack).promise is Promise.NOTHING:
         return Unknown(because="backend=null-co keeps no data")
     if stack.device.vfio_pci is not None or stack.kind.users_guest:
@@ -248,7 +277,7 @@ def _disk_of(stack: Stack, tools: Tools, ends: ExitStack) -> CutDisk | Unknown:
     except OSError as error:
         return Unknown(because=f"a loop device and an ext4 on it cannot be had here: {errors.words_of(error)}")
     except errors.VirtuneError as error:
-        return Unknown(because=f"an ext4 cannot be made: {error.message}")
+        return Unknown(because=f"an ext4 cannot be made: {error.message.partition(': /')[0]}")
     if stack.disk.format == "raw":
         with opened(disk.image, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644) as file:
             os.ftruncate(file, _IMAGE_BYTES)
@@ -271,7 +300,7 @@ def _judged(one: _Subject, found: list[_Found]) -> Check:
             if meant.flushed < (Survives.POWER_CUT if cut.whole else Survives.PROCESS_KILL):
                 proof = f"{fault}, and {meant.why} promises no more: {meant.promise.words}. {stood}"
                 return Check(DURABILITY, _NOT_PROMISED, _NOT_PROMISED, proof)
-            hint = "nothing was measured; without this arm, or without --check-durability, the study runs"
+            hint = "nothing was measured; `--check-data` tells whether it keeps its data without a cut"
             words = meant.promise.words if cut.whole else f"what was {what} survives the end of its process"
             broken = f"arm {one.arm.name!r} promises that {words}, and {fault}"
             raise errors.CorruptDataError(broken, hint=hint)
@@ -295,6 +324,8 @@ def _stood(one: _Subject, found: list[_Found]) -> str:
         lacks.insert(0, f"this host's page cache ({one.disk.because})")
     else:
         lacks.append(f"the filesystem of {one.tools.scratch.directory}")
+    if any(getattr(one.arm.stack.disk, name) is not None for name in _LIMITED):
+        lacks.append("its I/O limits, which were left out")
     if one.arm.stack.kind.own_guest:
         lacks.append("the guest, whose disk was tried in a qemu-storage-daemon")
     elif process and one.arm.stack.export != one.stack.export:

@@ -400,7 +400,10 @@ def trust(result: Result) -> str:
         shown = f"{names_text([*hidden], 2)}{', which --rig qemu reads back' if [*hidden] == ['disk.cache'] else ''}"
         told += [f"settings verified{f' (not {shown})' if hidden else ''}"]
     for setting in () if study.imported else (DATA, DURABILITY):
-        told += [f"{setting} checked"] if all(data_kept(one.in_force, setting) for one in result.arms) else []
+        if all(data_kept(one.in_force, setting) for one in result.arms):
+            checks = ((one.arm, check) for one in result.arms for check in one.in_force if check.setting == setting)
+            less = [f"{name}: {check.found}" for name, check in checks if check.found != "kept"]
+            told.append(f"{setting} checked{f' ({names_text(less, 3)})' if less else ''}")
     if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):
         only = " if nothing but the change differed between the runs" if study.imported else ""
         told.append(f"{'together ' if decided > 1 else ''}{format_share(study.confidence)} sure{only}")
