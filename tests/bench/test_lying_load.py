@@ -494,7 +494,9 @@ def test_a_result_whose_rates_were_edited_is_invalid(
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
     assert run(["compare", "measure", *SHORT, "--rounds", "1", *place]) == 0
     (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("disturbed: ")]
-    assert "The figures of read contradict each other" in said
+    assert "(1 of 1 trial)" in said, "the first of its causes, of which a busy host has more"
+    assert run(["show", "last", "--json", *place[2:]]) == 0
+    assert "The figures of read contradict each other" in capsys.readouterr().out
 
 
 FIGURES = {
