@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.fleet.told_hosts import ToldHosts, line
+from tests.fleet.told_hosts import ToldHosts, line, told_here
 from tests.golden.golden_cases import STORE, studies
 
 from virtune import __version__
@@ -45,10 +45,7 @@ ERROR = "error: no fio there\nhint: install it\n"
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToldHosts:
-    hosts = ToldHosts(tmp_path / "told")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("PATH", hosts.path)
-    return hosts
+    return told_here(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")

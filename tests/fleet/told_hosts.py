@@ -8,6 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from virtune import __version__
 from virtune.model.fleet import FleetHost, TaskProgress, TaskState
 
@@ -77,3 +79,11 @@ class ToldHosts:
 def line(state: TaskState = TaskState.WAITING, **more: object) -> str:
     """How far a task is, as its host says it."""
     return line_of(TaskProgress(state=state, **more)) + "\n"  # type: ignore[arg-type]
+
+
+def told_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> ToldHosts:
+    """Have such hosts, and a data directory of their own, below a directory."""
+    hosts = ToldHosts(place / "told")
+    monkeypatch.setenv("XDG_DATA_HOME", str(place / "data"))
+    monkeypatch.setenv("PATH", hosts.path)
+    return hosts

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import eventually
-from tests.fleet.told_hosts import ToldHosts, line
+from tests.fleet.told_hosts import ToldHosts, line, told_here
 from tests.web.pages import HOSTILE, Page, served
 from tests.web.streams import following
 
@@ -34,10 +34,7 @@ WRONG = line(TaskState.FAILED, said=f"it broke {HOSTILE}", hint=f"mend it {HOSTI
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToldHosts:
-    hosts = ToldHosts(tmp_path / "told")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("PATH", hosts.path)
-    return hosts
+    return told_here(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -143,7 +140,7 @@ def test_a_plan_that_is_lost_while_its_page_is_open_ends_the_page(what: str, tol
             else:
                 (RUNS.place / f"{run_.name}.json").write_text("{")
             file.__exit__(None, None, None)
-            assert "<b>gone</b>" in stream.event()[1]
+            assert "<b>gone</b>: nothing of it that can be read is kept here now" in stream.event()[1]
             assert stream.event()[0] == "over"
 
 

@@ -145,7 +145,8 @@ class LocalPage:
             try:
                 run = self._run(name)
             except (HTTPException, VirtuneError):  # it was there a moment ago
-                run = RunShown(study=name, title="", state="gone", hint="", over=True, report=False)
+                hint = "nothing of it that can be read is kept here now"
+                run = RunShown(study=name, title="", state="gone", hint=hint, over=True, report=False)
             return template.render(run=run), run.over
 
         return StreamingResponse(stream(show, ending=self._ending), media_type="text/event-stream")
