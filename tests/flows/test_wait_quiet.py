@@ -85,7 +85,7 @@ def test_it_waits_for_another_virtune_in_the_same_scratch_directory(tmp_path: Pa
 @pytest.mark.parametrize(
     "load",
     [
-        ("--rw=randread", "--bs=128k", "--iodepth=4", "--rate=100m"),
+        ("--rw=randread", "--bs=128k", "--iodepth=4"),
         ("--rw=randrw", "--bs=64k", "--iodepth=16"),
         # which keeps a disk busy only where it gets a CPU after each I/O
         pytest.param(("--rw=randwrite", "--bs=4k", "--iodepth=1"), marks=pytest.mark.first),

@@ -119,14 +119,15 @@ class Inside:
 
 
 @contextlib.contextmanager
-def inside(daemon: Libvirtd, name: str) -> Iterator[Inside]:
-    """Boot the domain and yield it when its agent answers."""
+def inside(daemon: Libvirtd, name: str, *, own_thread: bool = False) -> Iterator[Inside]:
+    """Boot the domain and yield it when its agent answers; its disk may have the IOThread."""
     cache = shell.cache_directory()
     appliance, _ = appliance_for(find_sources(cache / "packages", agent=True), cache / "appliances")
     image = daemon.home / f"{name}.raw"
     image.write_bytes(os.urandom(4 * 2**20))
     places = {"kernel": appliance.kernel, "initramfs": appliance.initramfs, "image": image}
-    daemon.define(DOMAIN.format(name=name, console=daemon.home / f"{name}.console", **places))
+    xml = DOMAIN.format(name=name, console=daemon.home / f"{name}.console", **places)
+    daemon.define(xml.replace("io='io_uring'", "io='io_uring' iothread='1'") if own_thread else xml)
     found = Inside(daemon, name, image)
     try:
         found.boot()

@@ -28,6 +28,13 @@ def booted(daemon: Libvirtd) -> Iterator[Inside]:
         yield found
 
 
+READING = WRITING.replace(
+    "if=/dev/zero of=/dev/vda bs=64k count=4 conv=fsync; sleep 0.1",
+    """\
+if=/dev/vda of=/dev/null bs=4k iflag=direct""",
+)
+
+
 @contextlib.contextmanager
 def running(kind: str, guest: Inside, place: Path) -> Iterator[None]:
     """A copy of a disk on which the VM writes, or a backup that waits for who reads it."""
@@ -75,3 +82,37 @@ def test_a_job_of_the_vm_is_seen_and_a_trial_beside_one_that_goes_on_does_not_co
     for trial in found["arms"][0]["rounds"]:
         (remark,) = (one for one in trial["measurement"]["remarks"] if one["id"] == "vm-job")
         assert (remark["weight"], remark["text"]) == (weight, f"while it was measured libvirt {said}")
+
+
+@pytest.fixture(scope="module")
+def threaded(daemon: Libvirtd) -> Iterator[Inside]:
+    with inside(daemon, "guest2", own_thread=True) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("where", "asked", "untold"),
+    [
+        ("booted", ("disk.aio=threads",), {"disk.aio"}),
+        ("threaded", ("disk.aio=threads",), {"disk.aio"}),
+        ("threaded", ("disk.aio=io_uring", "device.iothread=iothread1"), {"disk.aio", "device.iothread"}),
+    ],
+)
+def test_what_another_disk_does_beside_is_not_taken_for_the_measured_one(
+    where: str, asked: tuple[str, ...], untold: set[str], user: User, request: pytest.FixtureRequest
+) -> None:
+    """The domain's own disk runs on io_uring, of the main loop or of an IOThread, and is busier than the load."""
+    guest: Inside = request.getfixturevalue(where)
+    guest.revive()
+    words = ("compare", "measure", "--rig", f"libvirt:{guest.name}", "--connect", guest.daemon.uri, "--json", "-q")
+    load = ("--rounds", "1", "--workload", "rw=randread,bs=4k,rate_iops=100", "--seconds", "1", "--ramp", "0.1")
+    settings = [word for one in asked for word in ("--set", one)]
+    guest.sh(READING)
+    try:
+        found = user.run(*words, *settings, *load).json()
+    finally:
+        guest.sh("touch /run/enough")
+    checks = {one["setting"]: one for one in found["arms"][0]["in_force"]}
+    assert {name for name in ("disk.aio", "device.iothread") if checks[name]["agrees"] is None} >= untold
+    assert "whether an io_uring completed requests is not shown to us" in checks["disk.aio"]["proof"]
+    assert "were as busy" in checks["device.iothread"]["proof"] or "device.iothread" not in untold

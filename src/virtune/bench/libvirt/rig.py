@@ -13,10 +13,10 @@ setting that only the monitor shows (whether flushes are honoured) is taken from
 
 import contextlib
 import json
-import re
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -55,6 +55,7 @@ from virtune.bench.verify import (
     Opened,
     RingOwners,
     Row,
+    Spent,
     direct_check,
     engine_check,
     engine_check_under_load,
@@ -76,7 +77,7 @@ from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, PreconditionError, RigError, VirtuneError
 from virtune.model.evidence import UNDER_LOAD, VM_JOBS, Changeover, Check, InForce
 from virtune.model.knobs import BY_ID
-from virtune.model.stack import LIMITS, GuestTarget, Stack, setting_of
+from virtune.model.stack import LIMITS, GuestTarget, Stack, setting_of, thread_number
 from virtune.probe.images import read_qcow2
 from virtune.probe.process import IO_URING, Process, Ring, Rings
 from virtune.virsh import DumpedDomain, LibvirtRefused, as_file
@@ -174,8 +175,8 @@ def disk_checks(
     yield from kernel_checks(stack, (seen,), proof="the guest's /sys/block")
 
 
-def serving(rings: Rings, now: Rings, brought: set[Ring], requests: int) -> set[Ring]:
-    """Return the rings that may serve the disk: those that appeared with it, and others that took its requests.
+def took(rings: Rings, now: Rings, requests: int) -> dict[Ring, int]:
+    """Return the older rings that completed as much as the disk did, and how much: each may serve it.
 
     A ring may be shared with another disk of the domain, because an event loop has one of each kind.
     """
@@ -184,7 +185,7 @@ def serving(rings: Rings, now: Rings, brought: set[Ring], requests: int) -> set[
         for ring, place in rings.places.items()
         if ring[0] == IO_URING and place is not None and (after := now.places.get(ring)) is not None
     }
-    return brought | {ring for ring, count in came.items() if requests and count >= _SHARE * requests}
+    return {ring: count for ring, count in came.items() if requests and count >= _SHARE * requests}
 
 
 _ANSWER_SECONDS = 20.0
@@ -221,7 +222,6 @@ _SHORT_SECONDS = 15.0
 _FURNISH = """mkdir -m 700 "$1" && cd "$1" || exit 1; shift
 while [ $# -gt 0 ]; do printf %s "$2" >"$1" || exit 1; shift 2; done
 """
-_REQUESTS = re.compile(r"^\S+ (?:rd_req|wr_req|flush_operations) (\d+)$", re.MULTILINE)
 
 
 @dataclass(kw_only=True)
@@ -235,6 +235,7 @@ class DomainBench(Loaded):
     accelerator: str
     xml: str
     brought: set[Ring]
+    all_before: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def process(self) -> Process | None:
@@ -246,12 +247,11 @@ class DomainBench(Loaded):
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         keep.capture("accelerator.txt", self.accelerator)
-        others = [one.target for one in read_domain(self.xml.encode()).disks if one.target != self.disk]
-        before = self.way.jobs(others)
+        before = self._jobs()
         try:
             return run_loads([DomainLoad(self, jobs[0])], window, keep)
         finally:
-            if found := before | (after := self.way.jobs(others)):
+            if found := before | (after := self._jobs()):
                 moved = {name: before.get(name) != after.get(name) for name in found}
                 keep.capture(VM_JOBS, json.dumps(moved) + "\n")
 
@@ -265,20 +265,60 @@ class DomainBench(Loaded):
             )
         requests = self.operations() - self.requests_before
         spent = replace(spent_by(process.pid, since(process, self.spent_before)), requests=requests)
-        rings = serving(self.rings_before, process.rings(), self.brought, requests)
+        older, elsewhere = took(self.rings_before, process.rings(), requests), self._elsewhere()
+        others = sum(elsewhere.values())
+        # what the domain's other disks may have moved alone tells nothing of this one
+        shared = {ring for ring, count in older.items() if count - others < _SHARE * requests}
+        found = moved_since(process, self.rings_before, self.brought | older.keys())
         activity = replace(
-            moved_since(process, self.rings_before, rings),
+            found,
+            moved={**found.moved, **dict.fromkeys(shared - self.brought)},
             workers_ns=spent.of("worker"),
             io_ns=spent.io_ns,
             alone=False,  # the domain's own disks are served by the same threads
             flushes=flushes,
         )
-        checks = (engine_check_under_load(aio, activity), iothread_check_under_load(self.stack, spent))
+        checks = (engine_check_under_load(aio, activity), self._thread_check(spent, requests, elsewhere))
         return tuple(check for check in checks if check is not None)
 
+    def _thread_check(self, spent: Spent, requests: int, elsewhere: Mapping[str, float]) -> Check | None:
+        """Check which thread serves the disk, by the CPU time of those on which no other disk was busy."""
+        domain, busy = read_domain(self.xml.encode()), dict[int, float]()
+        for disk in domain.disks:
+            for number in domain.threads_of(disk) if elsewhere.get(disk.target) else ():
+                busy[number] = busy.get(number, 0) + elsewhere[disk.target]
+        asked = self.stack.device.iothread
+        if busy.pop(thread_number(asked or "") or 0, 0) >= _SHARE * requests:
+            proof = f"{asked} serves other disks of the domain, which were as busy: its CPU time tells nothing"
+            return Check("device.iothread", str(asked), None, proof, hidden=True)
+        theirs = sum(ns for name, ns in spent.by_iothread.items() if thread_number(name) in busy)
+        roles = {**spent.by_role, "iothread": spent.of("iothread") - theirs}
+        return iothread_check_under_load(self.stack, replace(spent, by_role=roles))
+
+    def begin(self) -> None:
+        self.all_before = self._requests()
+        super().begin()
+
     def operations(self) -> int:
-        said = self.way.virsh.run("domblkstat", self.way.uuid, self.disk)
-        return sum(int(count) for count in _REQUESTS.findall(said))
+        return self._requests().get(self.disk, 0)
+
+    def _elsewhere(self) -> dict[str, float]:
+        """Return how many requests each other disk of the domain completed under load; of one with a job, which are
+        not counted, any number.
+        """
+        jobs = {name.rpartition(" of ")[2] for name in self._jobs()}
+        return {
+            name: math.inf if name in jobs else count - self.all_before.get(name, 0)
+            for name, count in self._requests().items()
+            if name != self.disk
+        }
+
+    def _requests(self) -> dict[str, int]:
+        counts = counts_of(self.way.virsh.run("domstats", "--block", self.way.uuid), 0)
+        return {name: one.reads + one.writes + one.flushes for name, one in counts.items()}
+
+    def _jobs(self) -> dict[str, str]:
+        return self.way.jobs([one.target for one in read_domain(self.xml.encode()).disks if one.target != self.disk])
 
     def block_statistics(self) -> dict[str, int]:
         """Return what QEMU has counted of the disk, by QEMU's names."""
