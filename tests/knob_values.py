@@ -54,6 +54,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "machine.memory": ("1G", ()),
     "guest.system": ("bare", ()),
     "memory.hugepages": ("2M", ()),
+    "memory.numa": ("0", ()),
     "guest.scheduler": ("mq-deadline", ()),
     "guest.nr_requests": ("64", ()),
     "guest.rq_affinity": ("2", ()),

@@ -192,6 +192,10 @@ CASES: dict[str, tuple[Case, Case]] = {
         on(xml(rest=BESIDE.format(0)), cpus=2, online=(0, 1)),
         on(xml(rest=BESIDE.format(1)), cpus=2, online=(0, 1)),
     ),
+    "R88": (
+        on(xml(rest=BESIDE.format(3)), cpus=4, nodes={0: "0-1", 1: "2-3"}),
+        on(xml(rest=BESIDE.format(1)), cpus=4, nodes={0: "0-1", 1: "2-3"}),
+    ),
 }
 """By rule: a subject that it finds something in, and one much like it that it does not."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.advise.cases import (
+    BESIDE,
     BHYVE,
     CASES,
     GOOD,
@@ -274,6 +275,27 @@ def test_rules_say_why_whence_and_what_it_takes() -> None:
 
 def test_a_count_of_cpus_does_not_say_which_are_online() -> None:
     assert "R84" not in found(on(xml(rest=PIN.format("64-65")), cpus=4))
+
+
+@pytest.mark.parametrize(
+    ("iothread", "memory", "nodes", "said"),
+    [
+        ("3", "", "0-1 2-3", ["iothread:1 is pinned to 3, and all vCPUs to NUMA node 0"]),
+        ("1", "1", "0-1 2-3", ["memory on NUMA node 1, and all vCPUs on node 0"]),
+        ("2-3", "1", "0-1 2-3", ["iothread:1 is pinned to 2-3", "memory on NUMA node 1"]),
+        ("1-2", "0-1", "0-1 2-3", []),
+        ("3", "1", "0-3", []),
+        ("3", "1", "0,2 1,3", ["iothread:1 is pinned to 3", "memory on NUMA node 1"]),
+    ],
+)
+def test_what_lies_on_another_node_than_the_vcpus_is_named(
+    iothread: str, memory: str, nodes: str, said: list[str]
+) -> None:
+    tune = f"<numatune><memory mode='strict' nodeset='{memory}'/></numatune>" if memory else ""
+    case = on(xml(rest=BESIDE.format(iothread) + tune), cpus=4, nodes=dict(enumerate(nodes.split())))
+    seen = [one.seen.seen for one in audit(case.subject) if one.rule.id == "R88"]
+    assert len(seen) == len(said)
+    assert all(one.startswith(words) for one, words in zip(seen, said, strict=True))
 
 
 def test_bhyve_s_own_slots_are_seen() -> None:

@@ -17,7 +17,14 @@ from tests.knob_values import stack_with
 
 from virtune.bench.daemon import Served, export_checks, iothread_check_under_load
 from virtune.bench.libvirt.rig import cache_check, disk_checks, image_checks
-from virtune.bench.qemu.carried import GUEST, device_checks, machine_checks, pages_check, place_checks, thread_checks
+from virtune.bench.qemu.carried import (
+    GUEST,
+    device_checks,
+    machine_checks,
+    memory_checks,
+    place_checks,
+    thread_checks,
+)
 from virtune.bench.qemu.passthrough import Drive, HostsSide, passed_check
 from virtune.bench.qemu.rig import spread_check
 from virtune.bench.scratch import image_bytes, qcow2_options
@@ -283,8 +290,9 @@ def test_where_threads_and_memory_lie_is_read_from_the_process() -> None:
     mine = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     stack = replace(Stack(rig="qemu"), pins=replace(Stack().pins, emulator=mine))
     assert [check.setting for check in place_checks(stack, Process(os.getpid()))] == ["emulator.pin"]
-    hugepages = replace(Stack().machine, hugepages=cast(Any, 2**21))
-    assert [check.setting for check in pages_check(hugepages, Process(os.getpid()))] == ["memory.hugepages"]
+    placed = replace(Stack().machine, hugepages=cast(Any, 2**21), numa="0")
+    seen = [check.setting for check in memory_checks(placed, Process(os.getpid()))]
+    assert seen == ["memory.hugepages", "memory.numa"]
 
 
 SEEN_ELSEWHERE = frozenset({
@@ -294,6 +302,7 @@ SEEN_ELSEWHERE = frozenset({
     "workload.iodepth",  # test_surroundings: by the result of the load
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "disk.filesystem",  # tests/guests: only a guest mounts it
-    "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin", "memory.hugepages",  # the two tests above
+    "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin",
+    "memory.hugepages", "memory.numa",  # the two tests above
 })  # fmt: skip
 """Knobs that no honest monitor shows, since they are seen on processes."""

@@ -17,7 +17,7 @@ import virtune.bench
 from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
 from virtune.bench.guest.agent import Mounted
-from virtune.bench.qemu.carried import Carried, FurtherDisks, pages_check, place_checks, through_device
+from virtune.bench.qemu.carried import Carried, FurtherDisks, memory_checks, place_checks, through_device
 from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import images_check, spread_check
 from virtune.bench.qmp import Monitor
@@ -242,12 +242,44 @@ def test_a_thread_that_runs_elsewhere_than_its_role_is_found_out(name: str, tmp_
 def test_memory_on_other_pages_than_asked_for_is_found_out(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/smaps").write_text("7f00-7f01 rw-s 0 00:01 5 /memfd:memory (deleted)\nKernelPageSize:     4 kB\n")
-    (check,) = pages_check(asked("memory.hugepages=2M").machine, Process(7, proc=tmp_path))
+    (check,) = memory_checks(asked("memory.hugepages=2M").machine, Process(7, proc=tmp_path))
     assert (check.agrees, check.found) == (False, "4096")
 
 
+MAPS = "7f00 {policy} file=/memfd:memory-backend-memfd\\040(deleted) dirty=9 mapped=9{pages} kernelpagesize_kB=4\n"
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "policy", "pages", "found"),
+    [
+        ("0", "default", " N0=9", "any node"),
+        ("0", "prefer:0", " N0=9", "any node"),
+        ("0", "interleave:0-1", " N0=5 N1=4", "0,1"),
+        ("0", "bind:1", " N1=9", "1"),
+        ("0", "bind:0-1", " N0=9", "0-1"),
+        ("0", "bind:0", " N0=5 N1=4", "0,1"),
+        ("0-1", "bind:0", " N0=9", "0"),
+        ("0-1", "bind:0-1", " N0=9", "0-1"),
+        ("0,1", "bind=static:0-1", " N0=5 N1=4", "0,1"),
+        ("0", "bind:0", "", "0"),
+    ],
+)
+def test_memory_on_other_nodes_than_asked_for_is_found_out(
+    asked_for: str, policy: str, pages: str, found: str, tmp_path: Path
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/numa_maps").write_text(
+        "7e00 default file=/usr/bin/x N1=3\n" + MAPS.format(policy=policy, pages=pages)
+    )
+    (check,) = memory_checks(asked(f"memory.numa={asked_for}").machine, Process(7, proc=tmp_path))
+    assert (check.found, check.agrees) == (found, found == asked_for)
+    (tmp_path / "7/numa_maps").unlink()
+    (check,) = memory_checks(asked(f"memory.numa={asked_for}").machine, Process(7, proc=tmp_path))
+    assert (check.found, check.hidden) == (None, True), "a kernel without NUMA shows nothing"
+
+
 TOLD_ELSEWHERE: Mapping[str, str] = {
-    **dict.fromkeys(("place_checks", "pages_check"), "test_lying_answers.py"),
+    **dict.fromkeys(("place_checks", "memory_checks"), "test_lying_answers.py"),
     **dict.fromkeys(("device_checks", "thread_checks", "machine_checks"), "test_every_knob.py"),
     **dict.fromkeys(("disk_checks", "image_checks", "cache_check"), "test_every_knob.py"),
     **dict.fromkeys(("cache_state_checks", "pin_check"), "test_surroundings.py"),

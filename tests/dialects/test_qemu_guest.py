@@ -32,6 +32,7 @@ IDE = replace(GUEST, device=Device(bus="ide"))
         (("device.iothread_vq_mapping=io1+io2",), "replug", "device.iothread_vq_mapping"),
         (("machine.vcpus=4", "device.packed=on"), "restart", "machine.vcpus"),
         (("memory.hugepages=2M",), "restart", "memory.hugepages"),
+        (("memory.numa=0",), "restart", "memory.numa"),
         (("device.bus=ide",), "restart", "device.bus"),
     ],
 )
@@ -80,6 +81,7 @@ def test_every_knob_that_is_turned_has_a_way() -> None:
         ("machine.emulator=qemu", "is no absolute path"),
         ("machine.cpu=max -device x", "is no name of a CPU model"),
         ("memory.hugepages=1G", "must be a multiple of memory.hugepages"),
+        ("memory.numa=all", "is no list of NUMA nodes"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(words: str, why: str) -> None:

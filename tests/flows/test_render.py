@@ -32,6 +32,7 @@ def lines_of(*settings: str) -> dict[str, Spelled]:
         ("machine.vcpus=4", "-smp 4"),
         ("machine.cpu=max", "-cpu max"),
         ("memory.hugepages=2M", "hugetlb=on,hugetlbsize=2097152"),
+        ("memory.numa=0", "host-nodes=0,policy=bind"),
     ],
 )
 def test_what_the_machine_has_is_in_the_line_for_qemu_and_told_for_libvirt(setting: str, words: str) -> None:

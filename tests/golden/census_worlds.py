@@ -288,7 +288,7 @@ def programs() -> Answers:
             commands = (*guest.first_commands(stack, 2**30, read_only=False), *guest.attached(stack))
             threads = guest.thread_commands(stack)
             removed = undo_commands(threads)
-            yield from flat((commands, threads, removed, guest.plugged(stack), guest.hugepage_words(stack.machine)))
+            yield from flat((commands, threads, removed, guest.plugged(stack), guest.memory_words(stack.machine)))
             yield from guest.machine_arguments(stack)
             yield from loops_of(stack)
 

@@ -15,10 +15,10 @@ from virtune.model.text import Bytes
 GUEST = Stack(rig="qemu")
 
 MIB = 1024**2
-OLDER = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB))
+OLDER = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB), numa="0")
 OF_OLDER = {
     "machine.type": "pc", "machine.cpu": "Nehalem", "machine.vcpus": "1", "guest.vcpus": "1",
-    "machine.memory": str(256 * MIB), "guest.queue_depth": "1",
+    "machine.memory": str(256 * MIB), "memory.numa": "0", "guest.queue_depth": "1",
 }  # fmt: skip
 """What is seen of such a guest that has its disk on IDE."""
 

@@ -79,6 +79,12 @@ def test_huge_pages_that_the_host_has_not_are_refused(rig: GuestSession, image: 
             rig.up(stack, ground(image)).__enter__()
 
 
+def test_memory_on_a_node_that_the_host_has_not_is_refused(rig: GuestSession, image: Path) -> None:
+    for nodes in ("4095", "0,4095"):
+        with pytest.raises(RigError, match=r"this host has the NUMA nodes .*, and memory\.numa="):
+            rig.up(replace(GUEST, machine=Machine(numa=nodes)), ground(image)).__enter__()
+
+
 @pytest.mark.long(always="test_rig.py boots such a board in each run, once")
 def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image: Path) -> None:
     """The last one, since the machine of the others ends with it."""

@@ -290,6 +290,27 @@ def iothread_beside_a_vcpu(subject: Subject) -> Iterator[Seen]:
             )
 
 
+@rule("R88")
+def across_nodes(subject: Subject) -> Iterator[Seen]:
+    nodes = {node: cpus_of(cpus) for node, cpus in (subject.host.nodes or {}).items()}
+    at = {what: {one for one in nodes if nodes[one] & cpus_of(cpus)} for what, cpus in subject.domain.pins}
+    home = set[int]().union(*(some for what, some in at.items() if what.startswith("vcpu:")))
+    if len(home) != 1:  # vCPUs that run anywhere, or on several nodes, are at home on each
+        return
+    (node,) = home
+    for what, some in at.items():
+        if what.startswith("iothread:") and some and node not in some:
+            yield Seen(
+                seen=f"{what} is pinned to {subject.domain.pin(what)}, and all vCPUs to NUMA node {node}",
+                advice="compare with the CPUs of their node, where the disk's device is not on the other one",
+                turns=(_pin(what, (subject.host.nodes or {})[node]),),
+            )
+    lies = cpus_of(subject.domain.memory_nodes or "")
+    if lies and node not in lies and lies <= nodes.keys():
+        seen = f"memory on NUMA node {subject.domain.memory_nodes}, and all vCPUs on node {node}"
+        yield Seen(seen=seen, advice="pin both to one node: <numatune> and <vcpupin>")
+
+
 @rule("R44")
 def slow_governor(subject: Subject) -> Iterator[Seen]:
     slow = sorted(set(subject.host.governors or ()) - {"performance"})

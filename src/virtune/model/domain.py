@@ -123,7 +123,8 @@ class DomainThread:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """One VM as it is configured. `guest_agent`: it has the port of the QEMU guest agent. `pins` are CPU sets by
-    `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are the IOThreads that another device than a disk uses.
+    `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are the IOThreads that another device than a disk uses,
+    `memory_nodes` the NUMA nodes that hold its memory where it is bound to some.
 
     `language` is the configuration's language: libvirt, proxmox, xl, vmx, bhyve. `elsewhere` are the parts of it that
     lie in other files, in the words that name them.
@@ -141,6 +142,7 @@ class Domain:
     threads_elsewhere: frozenset[int] = frozenset()
     threads_line: int = 0
     pins: tuple[tuple[str, str], ...] = ()
+    memory_nodes: str | None = None
     kvm_hidden: bool = False
     guest_agent: bool = False
     host_devices: int = 0

@@ -95,7 +95,8 @@ class ImageView:
 class HostView:
     """The known facts of the host that a domain runs on; all are None for a configuration file from another host.
 
-    `cpus` is how many are online, `online` which by their ids; `images` is by the name of a disk's source.
+    `cpus` is how many are online, `online` which by their ids, `nodes` which by the NUMA node;
+    `images` is by the name of a disk's source.
     """
 
     kernel: Version | None = None
@@ -107,6 +108,7 @@ class HostView:
     aio_limit: int | None = None
     cpus: int | None = None
     online: tuple[int, ...] | None = None
+    nodes: Mapping[int, str] | None = None
     memory_bytes: int | None = None
     dirty_percent: int | None = None
     dirty_bytes: int | None = None

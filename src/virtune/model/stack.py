@@ -39,8 +39,9 @@ class Machine:
     """The arguments of a guest's process. `None` is the default of virtune's test VMs.
 
     `emulator` is the path of a `qemu-system-...` program, `type` QEMU's machine (q35), `cpu` its model (`host` on
-    KVM, `max` without), `hugepages` the size of the pages that the guest's memory lies on. `system` is what runs in
-    it: `bare` is the load generator alone, without an operating system.
+    KVM, `max` without), `hugepages` the size of the pages that the guest's memory lies on, `numa` the NUMA nodes that
+    hold it (`0`, `0-1`). `system` is what runs in it: `bare` is the load generator alone, without an operating
+    system.
     """
 
     emulator: str | None = None
@@ -49,11 +50,17 @@ class Machine:
     vcpus: int | None = None
     memory: Bytes | None = None
     hugepages: Bytes | None = None
+    numa: str | None = field(default=None, repr=False)
     system: System | None = None
 
     @property
     def is_bare(self) -> bool:
         return self.system == "bare"
+
+    @property
+    def places_memory(self) -> bool:
+        """Whether it is asked where its memory lies, which QEMU is told by an object of its own."""
+        return self.hugepages is not None or self.numa is not None
 
     @property
     def cpus(self) -> int:
@@ -128,6 +135,8 @@ def machine_contradictions(machine: Machine) -> Iterator[str]:
         yield f"machine.cpu={machine.cpu} is no name of a CPU model"
     if machine.hugepages is not None and (machine.memory or MEMORY) % machine.hugepages:
         yield "machine.memory must be a multiple of memory.hugepages"
+    if machine.numa is not None and not _CPUS.fullmatch(machine.numa):
+        yield f"memory.numa={machine.numa} is no list of NUMA nodes: write 0, or 0-1"
 
 
 def pin_contradictions(pins: Pins) -> Iterator[str]:

@@ -50,6 +50,7 @@ _FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _LOCKED = re.compile(r"^VmLck:\s*(\d+) kB$", re.MULTILINE)
 _MEMFD_PAGES = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*(\d+) kB$", re.MULTILINE | re.DOTALL)
+_MEMFD_NODES = re.compile(r"^\S+ (?:bind(?:=\w+)*:(\S+)|\S+) file=/memfd:\S*(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +232,13 @@ class Process:
         """Return the size of the pages on which its shared memory lies; None when that may not be seen."""
         shown = _MEMFD_PAGES.search(self._text("smaps") or "")
         return None if shown is None else int(shown[1]) * 1024
+
+    def memfd_nodes(self) -> tuple[str, str] | None:
+        """Return the NUMA nodes to which its shared memory is bound (empty for any), and those on which its pages
+        lie; None where neither may be seen.
+        """
+        shown = _MEMFD_NODES.search(self._text("numa_maps") or "")
+        return None if shown is None else (shown[1] or "", ",".join(re.findall(r" N([0-9]+)=", shown[2])))
 
     def _path(self, *parts: str) -> Path:
         return self.proc.joinpath(str(self.pid), *parts)

@@ -67,6 +67,7 @@ from virtune.model.facts import Unknown
 from virtune.model.stack import LIMITS as OF_LIMITS
 from virtune.model.stack import MEMORY, PLUGGED, POLL_DEFAULT_NS, THROUGH_CACHES, WRITABLE, Machine, Stack
 from virtune.model.text import format_bytes, setting_text
+from virtune.probe import tree
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import Process, Ring, Rings, Thread
 from virtune.probe.programs import program
@@ -219,8 +220,17 @@ _KERNELS_OWN = "uring"
 """The role of kernel threads in the process, which it cannot place."""
 
 
-def require_pages(machine: Machine, pools: Path = POOLS) -> None:
-    """Raise RigError with the reason when the host lacks the huge pages for a guest's memory."""
+NODES = "/sys/devices/system/node/online"
+
+
+def require_memory(machine: Machine, pools: Path = POOLS) -> None:
+    """Raise RigError with the reason when the host lacks the huge pages for a guest's memory, or a node of it."""
+    if machine.numa is not None:
+        here = tree.text(NODES)
+        # of a list with nodes that are not there the kernel takes the others without a word
+        if isinstance(here, Unknown) or not parse_list(machine.numa) <= parse_list(here):
+            has = "knows no NUMA nodes" if isinstance(here, Unknown) else f"has the NUMA nodes {here}"
+            raise RigError(f"this host {has}, and memory.numa={machine.numa} was asked for", hint=f"`cat {NODES}`")
     if machine.hugepages is None:
         return
     size, memory = format_bytes(machine.hugepages), machine.memory or MEMORY
@@ -237,17 +247,19 @@ def require_pages(machine: Machine, pools: Path = POOLS) -> None:
         )
 
 
-def pages_check(machine: Machine, process: Process) -> Iterator[Check]:
-    """Check the page size of the guest's memory, if one was requested."""
-    if machine.hugepages is None:
-        return
-    shown = process.memfd_page_bytes()
-    yield Check(
-        "memory.hugepages",
-        str(machine.hugepages),
-        None if shown is None else str(shown),
-        f"KernelPageSize of the memory in /proc/{process.pid}/smaps",
-    )
+def memory_checks(machine: Machine, process: Process) -> Iterator[Check]:
+    """Check the page size of the guest's memory and the nodes that hold it, where they were requested."""
+    if machine.hugepages is not None:
+        proof = f"KernelPageSize of the memory in /proc/{process.pid}/smaps"
+        shown = process.memfd_page_bytes()
+        yield Check("memory.hugepages", str(machine.hugepages), None if shown is None else str(shown), proof)
+    if machine.numa is not None:
+        bound, lies = process.memfd_nodes() or (None, "")
+        astray = bound is not None and not parse_list(lies) <= parse_list(machine.numa)
+        same = bound is not None and not astray and parse_list(bound) == parse_list(machine.numa)
+        proof = f"/proc/{process.pid}/numa_maps: the memory is bound to {bound or 'no node'}, its pages lie on {lies}"
+        found = None if bound is None else machine.numa if same else lies if astray else bound or "any node"
+        yield Check("memory.numa", machine.numa, found, proof, hidden=bound is None)
 
 
 def place_threads(stack: Stack, process: Process) -> None:
@@ -564,7 +576,7 @@ class Carried:
         yield from thread_checks(self._execute, stack)
         yield from machine_checks(self._execute, stack, self.process, self.vm.version, self.seen.get("cpus"))
         yield from self._further.checks(stack, [one.get("device", "") for one in (self.seen, *self.further)])
-        yield from pages_check(stack.machine, self.process)
+        yield from memory_checks(stack.machine, self.process)
         yield from place_checks(stack, self.process)
         yield from guest_checks(
             stack, self.seen, vcpus=self.system.drives, writes=writable(stack, ground), proof=self.system.proof

@@ -26,7 +26,7 @@ from virtune.bench.qemu.carried import (
     Ask,
     Carried,
     machine_checks,
-    pages_check,
+    memory_checks,
     place_checks,
     place_threads,
 )
@@ -369,7 +369,7 @@ class Passed(Carried):
         )
         yield passed_check(self._execute, self.drive, here, self.seen, by_serial=not self.system.fixed)
         yield from machine_checks(self._execute, stack, self.process, self.vm.version, self.seen.get("cpus"))
-        yield from pages_check(stack.machine, self.process)
+        yield from memory_checks(stack.machine, self.process)
         yield from place_checks(stack, self.process)
 
 

@@ -27,7 +27,7 @@ from virtune.bench.appliance.build import (
     general_appliance,
 )
 from virtune.bench.port import DiskImageSpec, Surroundings
-from virtune.bench.qemu.carried import Carried, first_of, require_pages
+from virtune.bench.qemu.carried import Carried, first_of, require_memory
 from virtune.bench.qemu.load import BOOT_SECONDS as BARE_SECONDS
 from virtune.bench.qemu.load import KVM_SECONDS, Bare, BareBench, CarriedBench, GuestBench, find_guest, running_bare
 from virtune.bench.qemu.machine import (
@@ -138,7 +138,7 @@ class MachineSession(abc.ABC, Generic[B]):
             if not why:
                 return self._machine, ""
             self.give_up()
-        require_pages(stack.machine)
+        require_memory(stack.machine)
         with contextlib.ExitStack() as ends:
             self._machine, why = self._booted(stack, ground, ends, why)
             self._machine.ends = ends.pop_all()

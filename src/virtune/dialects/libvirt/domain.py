@@ -77,6 +77,7 @@ def domain_in(document: Document) -> Domain:
         threads=threads_in(root),
         threads_line=threads.line if threads is not None else root.line,
         pins=tuple(_pins(root)),
+        memory_nodes=root.value("numatune/memory", "nodeset"),
         guest_agent=any(one.get("name") == AGENT_PORT for one in root.all("devices/channel/target")),
         kvm_hidden=root.value("features/kvm/hidden", "state") == "on",
         host_devices=len(root.all("devices/hostdev")),

@@ -179,13 +179,13 @@ def _board(machine: GuestMachine) -> list[str]:
     asked, memory = machine.asked, machine.asked.memory or MEMORY
     cpu = asked.cpu or (machine.host_cpu if machine.kvm else "max")
     options = [asked.type or "q35", *(["hpet=off"] if asked.has_pci else _MICROVM)]
-    options += [MEMORY_BACKEND] if asked.hugepages is not None or machine.memory_file is not None else []
+    options += [MEMORY_BACKEND] if asked.places_memory or machine.memory_file is not None else []
     # where there can be only one vCPU, TCG before QEMU 8.1 leaves out the memory barriers of the guest, which then
     # loses notifications of its disk, and hangs
     vcpus = "1,maxcpus=2" if machine.vcpus == 1 and not machine.kvm else str(machine.vcpus)
     words = ["-cpu", cpu, "-smp", vcpus, "-m", f"{memory}B"]
     words += [] if asked.has_pci else ["-global", "virtio-mmio.force-legacy=off"]
-    return ["-M", ",".join(options), *words, *hugepage_words(asked), *_file_words(machine, memory)]
+    return ["-M", ",".join(options), *words, *memory_words(asked), *_file_words(machine, memory)]
 
 
 def _file_words(machine: GuestMachine, size: int) -> tuple[str, ...]:
@@ -197,12 +197,15 @@ def _file_words(machine: GuestMachine, size: int) -> tuple[str, ...]:
     return ("-object", memory, *(("-incoming", "defer") if machine.resumes else ()))
 
 
-def hugepage_words(machine: Machine) -> tuple[str, ...]:
-    """Write the memory of a machine that lies on huge pages; nothing for any other."""
-    if machine.hugepages is None:
+def memory_words(machine: Machine) -> tuple[str, ...]:
+    """Write the memory of a machine that lies on huge pages or on certain nodes; nothing for any other."""
+    if not machine.places_memory:
         return ()
-    pages = f"hugetlb=on,hugetlbsize={machine.hugepages},prealloc=on,share=on"
-    return ("-object", f"memory-backend-memfd,id=memory0,size={machine.memory or MEMORY},{pages}")
+    words = ["memory-backend-memfd,id=memory0", f"size={machine.memory or MEMORY}"]
+    words += [] if machine.hugepages is None else ["hugetlb=on", f"hugetlbsize={machine.hugepages}", "prealloc=on"]
+    words += [f"host-nodes={nodes}" for nodes in (machine.numa or "").split(",") if nodes]
+    words += [] if machine.numa is None else ["policy=bind"]
+    return ("-object", ",".join([*words, "share=on"]))
 
 
 def argument_of(command: Command) -> tuple[str, str]:
@@ -419,12 +422,12 @@ def machine_arguments(stack: Stack) -> tuple[str, ...]:
     machine = stack.machine
     asked = {"-machine": machine.type, "-cpu": machine.cpu, "-smp": machine.vcpus}
     words = [word for flag, value in asked.items() if value is not None for word in (flag, str(value))]
-    if machine.memory is not None or machine.hugepages is not None:
+    if machine.memory is not None or machine.places_memory:
         words += ["-m", f"{machine.memory or MEMORY}B"]
     return (
         *words,
-        *hugepage_words(machine),
-        *(("-machine", MEMORY_BACKEND) if machine.hugepages is not None else ()),
+        *memory_words(machine),
+        *(("-machine", MEMORY_BACKEND) if machine.places_memory else ()),
     )
 
 

@@ -378,6 +378,7 @@ def this_host() -> HostView:
         aio_limit=_known(kernel.aio_limit),
         cpus=_known(cpu.online),
         online=_known(online_cpus()),
+        nodes={one.node: one.cpus for one in _known(cpu.numa) or ()},
         memory_bytes=_known(memory.total_bytes),
         dirty_percent=_known(kernel.dirty_percent),
         dirty_bytes=_known(kernel.dirty_bytes),

@@ -86,7 +86,7 @@ def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple
         return _inside(disk_xml(one, image=image, block_device=device))
 
     memory = "-m and the size of memory0 are those of the guest that was measured: write your own in both"
-    notes = (*lacking(stack, (qemu, made), _WHY_NOT_QEMU.get), *([memory] if stack.machine.hugepages else ()))
+    notes = (*lacking(stack, (qemu, made), _WHY_NOT_QEMU.get), *([memory] if stack.machine.places_memory else ()))
     found = [Spelled(program="qemu", title="QEMU command line", text=qemu(stack), notes=notes)]
     if line := made(stack):
         found.append(Spelled(program="qemu-img", title="an image of that layout", text=line))

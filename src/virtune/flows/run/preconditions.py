@@ -330,12 +330,12 @@ def _require_plain(study: Study) -> None:
 
 def _require_host(study: Study) -> None:
     """Check the host's requirements for guests."""
-    from virtune.bench.qemu.carried import require_pages
+    from virtune.bench.qemu.carried import require_memory
     from virtune.bench.qemu.passthrough import require_lockable
 
     for arm in study.arms:
         try:
-            require_pages(arm.stack.machine)
+            require_memory(arm.stack.machine)
             if arm.stack.device.vfio_pci is not None:
                 require_lockable(arm.stack.machine)
         except RigError as error:
