@@ -166,7 +166,7 @@ def test_every_trial_begins_with_a_cold_page_cache(kind: str, tmp_path: Path) ->
         (tmp_path / "other").mkdir()
         path = warm(tmp_path / "other")
         stack = replace(stack, spread="other")
-        made = replace(made, spread={"other": Images(path)})
+        made = replace(made, directories={"other": Images(path)})
     ground = ground_for(stack, WORKLOAD, simulated(), made)
     assert path in (ground.image, ground.second)
     assert cached(path) == 0

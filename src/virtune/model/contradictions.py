@@ -70,6 +70,10 @@ def images_of(stack: stacks.Stack) -> int:
 def disks_contradictions(stack: stacks.Stack) -> Iterator[str]:
     if stack.own_images and stack.guests + stack.idle_guests < 2:
         yield "guests.images=on needs two guests: one has an image of its own anyway"
+    if stack.place not in ("target", "scratch") and stack.directory is None:
+        yield f"disk.place={stack.place} is neither target nor scratch nor the absolute path of a directory"
+    if stack.directory is not None and stack.disk.backend != "file":
+        yield f"disk.place={stack.place} is where an image lies, and disk.backend={stack.disk.backend} has none"
     if stack.own_images and stack.spread is not None:
         yield "guests.images=on and guests.spread exclude each other"
     if stack.disks == 1:

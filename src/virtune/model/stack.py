@@ -365,11 +365,11 @@ class Stack:
     the directory `spread`. One guest, or the host itself, may have several `disks` (files), whose settings
     `virtune.model.contradictions` derives: with `own_iothreads` an IOThread each, and every second one with the
     settings `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins;
-    `place` says whether a study's target is used, or a scratch image although there is a target; `neighbour` is
-    what another process of the host does meanwhile, `load_depth` how many I/Os each job of the load keeps in
-    flight; None for as many as its workload says. `kernel` is how the guest's kernel runs the disk, `host` how this
-    host's does. `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no
-    other.
+    `place` says whether a study's target is used, or a scratch image although there is a target, or one in another
+    directory of that path; `neighbour` is what another process of the host does meanwhile, `load_depth` how many
+    I/Os each job of the load keeps in flight; None for as many as its workload says. `kernel` is how the guest's
+    kernel runs the disk, `host` how this host's does. `domain` is the name of the libvirt domain that the disk is
+    plugged into, with rig `libvirt` and no other.
     """
 
     rig: Annotated[Rig, "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing."] = (
@@ -401,7 +401,7 @@ class Stack:
     own_iothreads: bool = field(default=False, repr=False)
     second: str | None = field(default=None, repr=False)
     cache_state: CacheState = field(default="cold", repr=False)
-    place: Literal["target", "scratch"] = field(default="target", repr=False)
+    place: str = field(default="target", repr=False)
     neighbour: Literal["none", "cpu", "io"] = field(default="none", repr=False)
     load_depth: int | None = field(default=None, repr=False)
     kernel: Annotated[Kernel, "How the guest's kernel runs the disk; null is as it likes."] = field(
@@ -414,6 +414,11 @@ class Stack:
     @property
     def kind(self) -> RigKind:
         return RIGS[self.rig]
+
+    @property
+    def directory(self) -> str | None:
+        """The directory of its images where that is not the study's."""
+        return self.place if self.place.startswith("/") else None
 
     @property
     def queues(self) -> int:

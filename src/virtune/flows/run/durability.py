@@ -230,7 +230,7 @@ def _survives(arm: Arm, study: Study, tools: Tools) -> Check:
     through = durability_of(stack).promise is Promise.EVERY_WRITE
     if durability_of(arm.stack).promise is Promise.EVERY_WRITE and not through:
         return _not_looked_at("what its guest's disk promises of each write is not tried without the guest")
-    place = Surroundings(warden=tools.warden, scratch=tools.scratch.directory)
+    place = Surroundings(warden=tools.warden, scratch=tools.scratch_of(stack).directory)
     with ExitStack() as ends, session(place) as rigs:
         disk = _disk_of(arm.stack, tools, ends)
         if isinstance(disk, Unknown) and stack.kind.front == "file":
@@ -273,7 +273,7 @@ def _disk_of(stack: Stack, tools: Tools, ends: ExitStack) -> CutDisk | Unknown:
     if tools.target is not None and stack.place == "target":
         return Unknown(because="its disk is a target or a volume, and not a file of virtune's")
     try:
-        disk = ends.enter_context(cut_disk(tools.scratch.directory))
+        disk = ends.enter_context(cut_disk(tools.scratch_of(stack).directory))
     except OSError as error:
         return Unknown(because=f"a loop device and an ext4 on it cannot be had here: {errors.words_of(error)}")
     except errors.VirtuneError as error:
@@ -323,7 +323,7 @@ def _stood(one: _Subject, found: list[_Found]) -> str:
     if isinstance(one.disk, Unknown):
         lacks.insert(0, f"this host's page cache ({one.disk.because})")
     else:
-        lacks.append(f"the filesystem of {one.tools.scratch.directory}")
+        lacks.append(f"the filesystem of {one.tools.scratch_of(one.arm.stack).directory}")
     if any(getattr(one.arm.stack.disk, name) is not None for name in _LIMITED):
         lacks.append("its I/O limits, which were left out")
     if one.arm.stack.kind.own_guest:

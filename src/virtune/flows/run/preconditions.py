@@ -281,9 +281,9 @@ def _loaded(stack: Stack, study: Study) -> list[Path]:
         return []
     if study.target is not None and stack.place == "target":
         return [Path(study.target)]
-    if study.volume is not None:
+    if study.volume is not None and stack.directory is None:
         return [Path(device) for device in group_of(study.volume.group).devices]
-    return [Path(study.scratch), *([] if stack.spread is None else [Path(stack.spread)])]
+    return [Path(stack.directory or study.scratch), *([] if stack.spread is None else [Path(stack.spread)])]
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ from virtune.model.evidence import DATA, Check, StudyRecord
 from virtune.model.study import Arm, Identity, Study
 from virtune.model.text import format_bytes
 from virtune.plan.guests import require_fit
-from virtune.probe.devices import identity_of
+from virtune.probe.devices import backing_of, identity_of
 from virtune.report.words import names_text
 from virtune.shell import Warden
 from virtune.store.store import Store
@@ -164,23 +164,33 @@ def simulated_tools(study: Study, say: Say) -> Iterator[Tools]:
 
 
 @contextlib.contextmanager
-def spread_images(study: Study, say: Say) -> Iterator[dict[str, Scratch]]:
-    """Yield the scratch directories that guests are spread over besides the study's own, by name.
+def further_directories(study: Study, own: Scratch, say: Say) -> Iterator[dict[str, Scratch]]:
+    """Yield the scratch directories that arms name besides the study's `own`, by name: those of their images, and
+    those that guests are spread over.
 
-    Two names of the same directory count once. Raises PreconditionError for the study's own directory.
+    Two names of the same directory count once. Raises PreconditionError where guests are spread over one directory.
     """
-    places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
-    if places and not study.on_images:
+    spread = [one.stack.spread for one in study.arms if one.stack.spread is not None]
+    places = sorted({*spread, *(one.stack.directory for one in study.arms if one.stack.directory is not None)})
+    if spread and not study.on_images:
         raise errors.RefusedTargetError(
             "guests are spread over scratch images, not over a target or a volume and another"
         )
     meant = {place: Path(place).resolve() for place in places}
-    if Path(study.scratch).resolve() in meant.values():
-        said = f"guests.spread names the scratch directory itself, {study.scratch}, so it spreads nothing"
-        raise errors.PreconditionError(said, hint="name a directory on another disk")
+    first = None if study.volume is not None else Path(study.scratch).resolve()
+    for stack in (one.stack for one in study.arms if one.stack.spread is not None):
+        if meant[str(stack.spread)] == (first if stack.directory is None else meant[stack.directory]):
+            said = f"guests.spread names the scratch directory itself, {stack.spread}, so it spreads nothing"
+            raise errors.PreconditionError(said, hint="name a directory on another disk")
     with contextlib.ExitStack() as ends:
-        made = {p: ends.enter_context(Scratch(p, span_bytes=study.span_bytes, say=say)) for p in {*meant.values()}}
-        yield {place: made[path] for place, path in meant.items()}
+        others = {*meant.values()} - {first}
+        made = {path: ends.enter_context(Scratch(path, span_bytes=study.span_bytes, say=say)) for path in others}
+        found = {place: made.get(path, own) for place, path in meant.items()}
+        for place in sorted({one.stack.directory for one in study.arms if one.stack.directory is not None}):
+            below = backing_of(found[place].directory)
+            named = "+".join(disk.name for disk in below.disks) or below.gap
+            say(Noticed(text=f"disk.place={place}: {below.filesystem} on {below.source} ({named})"))
+        yield found
 
 
 def ready_domains(study: Study, say: Say) -> "Mapping[str, DomainAccess]":

@@ -190,7 +190,7 @@ def prepared(
             trials.directory_of(study), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
         ) as scratch,
         contextlib.ExitStack() as ends,  # of what no rig has open any more
-        prepare.spread_images(study, say) as spread,
+        prepare.further_directories(study, scratch, say) as directories,
         session(Surroundings(warden=warden, scratch=scratch.directory, access=ways)) as rigs,
     ):
         if announced is not None:
@@ -207,7 +207,7 @@ def prepared(
             scratch=scratch,
             warden=warden,
             target=target or made,
-            spread=spread,
+            directories=directories,
         )
         list(loaded(study, tools))  # images are created on request: now, and not in the first trial
         with rbd_images((arm.stack for arm in study.arms), scratch, warden, say) as rbd:
@@ -258,7 +258,7 @@ def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:
     for stack in trials.scratch_stacks(study):
         yield from trials.images_for(stack, tools)
         if stack.neighbour == "io":
-            yield tools.scratch.image_for(Disk(), tools.warden, NEIGHBOURS)
+            yield tools.scratch_of(stack).image_for(Disk(), tools.warden, NEIGHBOURS)
 
 
 def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:

@@ -66,12 +66,16 @@ class Tools:
     scratch: Scratch
     warden: Warden
     target: Held | None
-    spread: Mapping[str, Scratch] = field(default_factory=dict)
+    directories: Mapping[str, Scratch] = field(default_factory=dict)
     data: Mapping[str, evidence.Check] = field(default_factory=dict)
     survived: Mapping[str, evidence.Check] = field(default_factory=dict)
     rbd: Mapping[str, str] = field(default_factory=dict)
     first_read: FirstRead | None = None
     host: FoundHost = field(default_factory=lambda: FoundHost(frozenset()))
+
+    def scratch_of(self, stack: Stack) -> Scratch:
+        """Return the directory of a stack's images."""
+        return self.scratch if stack.directory is None else self.directories[stack.directory]
 
     @contextlib.contextmanager
     def up(
@@ -162,8 +166,8 @@ def images_for(stack: Stack, tools: Tools) -> list[Path]:
     they are spread over.
     """
     several = max(images_of(stack), 1 if stack.spread is None else 2)
-    apart = None if stack.spread is None else tools.spread[stack.spread]
-    places = [(tools.scratch, number) for number in range(several)]
+    apart = None if stack.spread is None else tools.directories[stack.spread]
+    places = [(tools.scratch_of(stack), number) for number in range(several)]
     if apart is not None:
         places[1::2] = [(apart, number - 1) for _, number in places[1::2]]
     return [scratch.image_for(stack.disk, tools.warden, number) for scratch, number in places]
@@ -173,9 +177,10 @@ def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> It
     """Yield what is found of the images' place, and of how much of them is cached."""
     images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
     yield from cache_state_checks([_file_of(image) or image for image in images], stack.cache_state)
-    if stack.place == "scratch" and ground.image is not None:
-        found = "scratch" if ground.image.parent == tools.scratch.directory else "target"
-        yield evidence.Check("disk.place", "scratch", found, f"the load is on {ground.image}")
+    if stack.place != "target" and ground.image is not None:
+        inside = ground.image.resolve().parent == tools.scratch_of(stack).directory.resolve()
+        found = stack.place if inside else "target"
+        yield evidence.Check("disk.place", stack.place, found, f"the load is on {ground.image}")
 
 
 def _load(
@@ -191,7 +196,7 @@ def _load(
     workload = study.arm(trial.arm).load_of(study.workload(trial.workload))
     captures += [_capture(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     chosen = [*job.chosen]
-    if tools.target is not None and stack.place != "scratch" and stack.device.vfio_pci is None:
+    if tools.target is not None and stack.place == "target" and stack.device.vfio_pci is None:
         named = study.target or f"a volume in {study.scratch}"
         held = f"{named}, held open so that its name cannot come to mean another"
         chosen.append((str(tools.target.path), held))
@@ -206,7 +211,7 @@ def _load(
     share = share_of(workload, stack)
     loads = [LoadJob(job=one, workload=share, program=tools.programs.get(one.program, one.program)) for one in jobs]
     with neighbour(
-        stack.neighbour, tools.warden, lambda: tools.scratch.image_for(Disk(), tools.warden, IMAGE)
+        stack.neighbour, tools.warden, lambda: tools.scratch_of(stack).image_for(Disk(), tools.warden, IMAGE)
     ) as loud:
         begun, since = time.time(), time.monotonic()
         loaded = bench.run(loads, window, KeptCaptures(captures, {} if loud.pid is None else {"neighbour": loud.pid}))
@@ -329,7 +334,7 @@ def reads_first(study: Study) -> bool:
 
 def _parts(study: Study, images: Iterable[Path], tools: Tools) -> dict[Path, int]:
     """Return how much is loaded of each image that this run did not write, by the path that leads to it."""
-    made = tools.scratch.made.union(*(one.made for one in tools.spread.values()))
+    made = tools.scratch.made.union(*(one.made for one in tools.directories.values()))
     held = tools.target
     parts: dict[Path, int] = {}
     # a drive that a guest drives itself is not read
@@ -484,12 +489,15 @@ def all_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) ->
 def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) -> float:
     """Estimate the time until the first trial can begin."""
     stacks = scratch_stacks(study)
-    images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
-    images += [(Disk(), IMAGE) for stack in stacks if stack.neighbour == "io"]
-    to_fill = bytes_to_fill(directory_of(study), images, span_bytes=study.span_bytes)
+    images = dict[Path, list[tuple[Disk, int]]]()
+    for stack in stacks:
+        place = directory_of(study) if stack.directory is None else Path(stack.directory)
+        beside = [(Disk(), IMAGE)] if stack.neighbour == "io" else []
+        images.setdefault(place, []).extend([*((stack.disk, one) for one in range(images_of(stack))), *beside])
+    to_fill = sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in images.items())
     to_fill += 0 if study.volume is None else study.span_bytes
     # what is filled is not read, and of a target it is known later how large it is
-    lasting = len(set(images)) + (study.target is not None)
+    lasting = sum(len(set(one)) for one in images.values()) + (study.target is not None)
     to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
     return planned.setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
 
@@ -502,7 +510,7 @@ def directory_of(study: Study) -> Path:
 def scratch_stacks(study: Study) -> list[Stack]:
     """Return the stacks that stand on scratch images."""
     stacks = dict.fromkeys(arm.stack for arm in study.arms if arm.stack.disk.backend == "file")
-    return [stack for stack in stacks if study.on_images or stack.place == "scratch"]
+    return [stack for stack in stacks if study.on_images or stack.place != "target"]
 
 
 COPIED_IOS = 10
@@ -567,8 +575,9 @@ class Attempts:
         """Raise LoadError where a trial failed and nothing can be written beside its image any more: all others would
         fail as well, and this one is run again.
         """
-        if (lack := self._tools.scratch.lack()) is not None:
-            trial, place = record.trial, self._tools.scratch.directory
+        scratch = self._tools.scratch_of(self._study.arm(record.trial.arm).stack)
+        if (lack := scratch.lack()) is not None:
+            trial, place = record.trial, scratch.directory
             raise LoadError(
                 f"trial {trial.number} ({trial.arm}) failed, and {place} takes nothing more: {lack.lower()}",
                 hint=f"once it can be written to again, `virtune compare resume {self._study.id}` goes on",

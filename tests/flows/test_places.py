@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arms whose images lie in other directories: two storages, side by side in one run."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import CALM, User
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
+
+SHORT = ("--rounds", "2", "--seconds", "0.3", "--ramp", "0.1", "--span", "16M", *CALM)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A filesystem on a disk of its own: where it is mounted, and the name of the disk."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        backing, place = Path(memory) / "disk", tmp_path / "mounted"
+        place.mkdir()
+        with backing.open("wb") as file:
+            file.truncate(160 * 1024**2)
+        words = ["losetup", "--find", "--show", str(backing)]
+        device = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+        try:
+            subprocess.run(["mkfs.ext4", "-q", "-m", "0", device], check=True)
+            subprocess.run(["mount", device, place], check=True)
+            yield place, Path(device).name
+        finally:
+            subprocess.run(["umount", "--lazy", place], check=False)
+            subprocess.run(["losetup", "--detach", device], check=True)
+
+
+@pytest.mark.parametrize("rig", ["metal", "storage-daemon"])
+def test_two_storages_are_arms_of_one_run(rig: str, user: User, mounted: tuple[Path, str]) -> None:
+    place, disk = mounted
+    words = ("compare", "--rig", rig, "--arm", "here:", "--arm", f"there:disk.place={place}", "--json")
+    ran = user.run(*words, *SHORT)
+    assert f"disk.place={place}: ext4 on /dev/{disk} ({disk})" in ran.stderr
+    checks = {arm["name"]: {one["setting"]: one for one in arm["in_force"]} for arm in ran.json()["arms"]}
+    assert "disk.place" not in checks["here"]
+    assert (checks["there"]["disk.place"]["agrees"], checks["there"]["disk.place"]["found"]) == (True, str(place))
+    assert f"the load is on {place}/" in checks["there"]["disk.place"]["proof"]
+    used = {arm["name"]: arm["rounds"][0]["measurement"]["remarks"] for arm in ran.json()["arms"]}
+    assert {name: [one["id"] for one in found if one["id"] == "no-device"] for name, found in used.items()} == {
+        "here": [],
+        "there": [],
+    }
+
+
+def test_an_arm_beside_a_target_lies_in_its_directory_too(user: User, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    target = tmp_path / "target.raw"
+    target.write_bytes(bytes(range(256)) * 2**16)
+    words = ("compare", "--rig", "metal", "--target", str(target), "--arm", "target:", "--json")
+    arms = ("--arm", "scratch:disk.place=scratch", "--arm", f"there:disk.place={tmp_path / 'other'}/.")
+    found = user.run(*words, *arms, *SHORT).json()["arms"]
+    seen = {arm["name"]: [one["proof"] for one in arm["in_force"] if one["setting"] == "disk.place"] for arm in found}
+    assert seen["target"] == []
+    assert seen["scratch"][0].startswith(f"the load is on {user.scratch}/")
+    assert seen["there"][0].startswith(f"the load is on {tmp_path / 'other'}/")
+    assert target.read_bytes() == bytes(range(256)) * 2**16
+
+
+@pytest.mark.parametrize(
+    ("arm", "status", "said"),
+    [
+        ("disk.place=elsewhere", 2, "is neither target nor scratch nor the absolute path of a directory"),
+        ("disk.place=/srv,disk.backend=null-co", 2, "is where an image lies, and disk.backend=null-co has none"),
+        ("disk.place=/proc", 3, "/proc"),
+        ("disk.place=/dev/null", 3, "/dev/null"),
+    ],
+)
+def test_a_place_where_no_image_can_lie_is_refused_in_a_sentence(
+    arm: str, status: int, said: str, user: User
+) -> None:
+    ran = user.run("compare", "--arm", "here:", "--arm", f"there:{arm}", *SHORT, status=status)
+    assert said in ran.stderr
+
+
+def test_the_scratch_directory_under_another_name_is_the_same_images(user: User) -> None:
+    words = ("compare", "--rig", "metal", "--arm", "here:", "--arm", f"there:disk.place={user.scratch}/.", "--json")
+    (trial, *_) = user.run(*words, *SHORT).json()["arms"][1]["rounds"]
+    assert trial["measurement"] is not None
