@@ -75,6 +75,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "host.rq_affinity": ("2", ()),
     "host.nomerges": ("2", ()),
     "host.wbt_lat_usec": ("7000", ()),
+    "host.read_ahead_kb": ("64", ()),
     "host.dirty_ratio": ("50", ()),
     "host.dirty_bytes": ("1G", ()),
     "host.dirty_background_ratio": ("5", ()),

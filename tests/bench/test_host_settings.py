@@ -27,14 +27,14 @@ from virtune.shell import Warden
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
 
-OF_DISK = ("scheduler", "nr_requests", "rq_affinity", "nomerges", "wbt_lat_usec")
+OF_DISK = ("scheduler", "nr_requests", "rq_affinity", "nomerges", "wbt_lat_usec", "read_ahead_kb")
 DIRTY = ("dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes")
 MANY = 2**33
 """More than this host lets be dirty unasked: less would make every test beside these wait for the disk."""
 
 ALL = Host(
-    scheduler="bfq", nr_requests=64, rq_affinity="2", nomerges="2", wbt_lat_usec=7000, dirty_ratio=37,
-    dirty_background_ratio=12, cstate_latency=20,
+    scheduler="bfq", nr_requests=64, rq_affinity="2", nomerges="2", wbt_lat_usec=7000, read_ahead_kb=64,
+    dirty_ratio=37, dirty_background_ratio=12, cstate_latency=20,
 )  # fmt: skip
 
 
@@ -121,6 +121,30 @@ def test_what_another_scheduler_and_a_ratio_clear_by_themselves_comes_back_too(
             changed = {name for name, value in disk.state().items() if value != before[name]}
             assert {"scheduler", "nr_requests", "dirty_ratio", "dirty_bytes"} <= changed
         assert disk.state() == before
+
+
+@pytest.mark.parametrize(("ahead", "least", "most"), [(0, 64, 70), (1024, 1, 8)])
+def test_a_file_that_is_opened_then_is_read_as_far_ahead_as_was_asked_for(
+    ahead: int, least: int, most: int, disk: LoopDisk, warden: Warden
+) -> None:
+    def reads() -> int:
+        return int((disk.queue.parent / "stat").read_text().split()[0])
+
+    with host_set(disk.stack(read_ahead_kb=ahead), [disk.image], warden.directory) as checks:
+        assert [check.agrees for check in checks()] == [True]
+        with disk.image.open("rb", buffering=0) as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            before = reads()
+            for _ in range(64):
+                file.read(4096)
+    assert least <= reads() - before <= most
+
+
+def test_the_device_that_holds_the_filesystem_says_how_far_ahead_is_read() -> None:
+    stack = Stack(rig="metal", host=Host(read_ahead_kb=64))
+    with pytest.raises(PreconditionError, match="does not read as far ahead as a device of it says"):
+        files_of(stack, [Path("/dev/shm/image")])
 
 
 def test_what_the_kernel_makes_of_a_value_is_what_is_said(disk: LoopDisk, warden: Warden) -> None:

@@ -23,6 +23,7 @@ from virtune.bounded import opened
 from virtune.model.errors import PreconditionError, RefusedTargetError, RigError, words_of
 from virtune.model.event import Noticed, Say
 from virtune.model.evidence import Check
+from virtune.model.facts import Backing
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import Stack
 from virtune.probe import tree
@@ -58,6 +59,9 @@ def _files(name: str, images: Sequence[Path]) -> list[str]:
 def _disks_of(image: Path, name: str) -> Iterator[str]:
     """Yield the disks at the bottom of an image whose requests the kernel queues, so that a setting has an effect."""
     found = backing_of(image)
+    if name == "read_ahead_kb":
+        yield from _read_ahead(found)
+        return
     home = Path("/sys/block")
     several = [
         disk.name
@@ -69,6 +73,18 @@ def _disks_of(image: Path, name: str) -> Iterator[str]:
         why = f"{several[0]} has no queue of its own for it" if several else f"{image} lies on no disk of this host"
         raise PreconditionError(f"host.{name} cannot be set: {why}", hint="`virtune host probe` shows the disks")
     yield from (disk.name for disk in found.disks)
+
+
+_ONE_DEVICE = (None, "ext2", "ext3", "ext4", "xfs", "f2fs")
+"""Filesystems that read as far ahead as their device says, and the device itself; others decide for themselves."""
+
+
+def _read_ahead(found: Backing) -> Iterator[str]:
+    """Yield the device that says how far ahead is read: the one that holds the filesystem."""
+    if found.filesystem not in _ONE_DEVICE or not found.devices:
+        holds = f"{found.filesystem} on {found.source} does not read as far ahead as a device of it says"
+        raise PreconditionError(f"host.read_ahead_kb cannot be set: {holds}", hint="an image on ext4 or xfs has it")
+    yield found.devices[0].name
 
 
 @contextlib.contextmanager

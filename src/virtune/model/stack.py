@@ -323,7 +323,7 @@ class Host:
     wake up; `None` is as it is found.
 
     `wbt_lat_usec` is the latency in us that write-back throttling aims at, 0 for none; ratios are in % of the memory
-    that can be had. Not here: read_ahead_kb, which is of the device that holds the filesystem, maybe above the disks.
+    that can be had, and `read_ahead_kb` is of the device that holds the filesystem, maybe above the disks.
     """
 
     scheduler: Scheduler | None = None
@@ -331,6 +331,7 @@ class Host:
     rq_affinity: Literal["0", "1", "2"] | None = None
     nomerges: Literal["0", "1", "2"] | None = None
     wbt_lat_usec: int | None = None
+    read_ahead_kb: int | None = field(default=None, repr=False)
     dirty_ratio: int | None = None
     dirty_bytes: int | None = None
     dirty_background_ratio: int | None = None
