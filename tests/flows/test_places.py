@@ -69,8 +69,9 @@ def test_an_arm_beside_a_target_lies_in_its_directory_too(user: User, tmp_path: 
     [
         ("disk.place=elsewhere", 2, "is neither target nor scratch nor the absolute path of a directory"),
         ("disk.place=/srv,disk.backend=null-co", 2, "is where an image lies, and disk.backend=null-co has none"),
-        ("disk.place=/proc", 3, "/proc"),
-        ("disk.place=/dev/null", 3, "/dev/null"),
+        ("disk.place=/proc", 3, "cannot use /proc for scratch files"),
+        ("disk.place=/dev/null", 3, "there is no such directory"),
+        ("disk.place=/not/mounted", 3, "are to lie in /not/mounted, and there is no such directory"),
     ],
 )
 def test_a_place_where_no_image_can_lie_is_refused_in_a_sentence(
@@ -78,9 +79,12 @@ def test_a_place_where_no_image_can_lie_is_refused_in_a_sentence(
 ) -> None:
     ran = user.run("compare", "--arm", "here:", "--arm", f"there:{arm}", *SHORT, status=status)
     assert said in ran.stderr
+    assert not Path("/not").exists()
 
 
 def test_the_scratch_directory_under_another_name_is_the_same_images(user: User) -> None:
     words = ("compare", "--rig", "metal", "--arm", "here:", "--arm", f"there:disk.place={user.scratch}/.", "--json")
-    (trial, *_) = user.run(*words, *SHORT).json()["arms"][1]["rounds"]
+    ran = user.run(*words, *SHORT)
+    assert ", the same filesystem as the scratch directory" in ran.stderr
+    (trial, *_) = ran.json()["arms"][1]["rounds"]
     assert trial["measurement"] is not None

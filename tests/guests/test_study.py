@@ -91,6 +91,7 @@ def require_layers(user: User, trial: dict[str, Any], layers: list[dict[str, Any
 
 def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
     elsewhere = str(user.home / "elsewhere")
+    (user.home / "elsewhere").mkdir()
     two = f"two:guests.count=2,disk.aio=native,guests.spread={elsewhere}"
     bare_guest()
     words = ("compare", "--arm", "one:", "--arm", two, "--arm", "metal:rig=metal")

@@ -168,7 +168,8 @@ def further_directories(study: Study, own: Scratch, say: Say) -> Iterator[dict[s
     """Yield the scratch directories that arms name besides the study's `own`, by name: those of their images, and
     those that guests are spread over.
 
-    Two names of the same directory count once. Raises PreconditionError where guests are spread over one directory.
+    Two names of the same directory count once. Raises PreconditionError for one that is not there, since where
+    nothing is mounted it would lie on another disk than was meant, and where guests are spread over one directory.
     """
     spread = [one.stack.spread for one in study.arms if one.stack.spread is not None]
     places = sorted({*spread, *(one.stack.directory for one in study.arms if one.stack.directory is not None)})
@@ -176,6 +177,10 @@ def further_directories(study: Study, own: Scratch, say: Say) -> Iterator[dict[s
         raise errors.RefusedTargetError(
             "guests are spread over scratch images, not over a target or a volume and another"
         )
+    for place in places:
+        if not Path(place).is_dir():
+            said = f"an arm's images are to lie in {place}, and there is no such directory"
+            raise errors.PreconditionError(said, hint="is it mounted? `mkdir` makes one where none is to be")
     meant = {place: Path(place).resolve() for place in places}
     first = None if study.volume is not None else Path(study.scratch).resolve()
     for stack in (one.stack for one in study.arms if one.stack.spread is not None):
@@ -189,7 +194,9 @@ def further_directories(study: Study, own: Scratch, say: Say) -> Iterator[dict[s
         for place in sorted({one.stack.directory for one in study.arms if one.stack.directory is not None}):
             below = backing_of(found[place].directory)
             named = "+".join(disk.name for disk in below.disks) or below.gap
-            say(Noticed(text=f"disk.place={place}: {below.filesystem} on {below.source} ({named})"))
+            same = below.mount_point == backing_of(own.directory).mount_point
+            beside = ", the same filesystem as the scratch directory" if same else ""
+            say(Noticed(text=f"disk.place={place}: {below.filesystem} on {below.source} ({named}){beside}"))
         yield found
 
 
