@@ -46,6 +46,10 @@ SAMPLES: Mapping[str, tuple[list[str], str]] = {
     "ramp": (["--ramp", "250ms"], "ramp = 0.25"),
     "check_data": (["--check-data"], "check_data = true"),
     "check_durability": (["--check-durability"], "check_durability = true"),
+    "precondition": (["--precondition"], "precondition = true"),
+    "until_steady": (["--until-steady"], "until_steady = true"),
+    "steady_rule": (["--steady-rule", "iops:10%/20s"], 'steady_rule = "iops:10%/20s"'),
+    "steady_limit": (["--steady-limit", "2m"], 'steady_limit = "2m"'),
     "seed": (["--seed", "77"], "seed = 77"),
     "span": (["--span", "64M"], 'span = "64M"'),
 }

@@ -410,7 +410,8 @@ def _run(loads: Sequence[Load], counters: "_Counters", window: Window, keep: Kee
         begin = window.begins(loads[0].settle_seconds), counters.begin
         end = window.ends(loads[0].end_seconds), counters.end
         patience, started = window.patience_seconds, loads[0].started
-        checks = watch(Together(loads), begin, end, patience_seconds=patience, started=started)
+        together = Together(loads)
+        checks = watch(together, begin, end, patience_seconds=patience, started=started, heard=window.heard)
     outputs, logs, operations = zip(*(one.result() for one in loads), strict=True)
     return LoadOutput(
         output=outputs[0],
@@ -564,9 +565,16 @@ Moment = tuple[float, Callable[[], None]]
 
 
 def watch(
-    load: Together, begin: Moment, end: Moment, *, patience_seconds: float, started: float | None = None
+    load: Together,
+    begin: Moment,
+    end: Moment,
+    *,
+    patience_seconds: float,
+    started: float | None = None,
+    heard: Callable[[float], None] = lambda _: None,
 ) -> tuple[Check, ...]:
-    """Watch a load to its end, and return the checks of its settings. `started` is when it began (monotonic).
+    """Watch a load to its end, and return the checks of its settings. `started` is when it began (monotonic), `heard`
+    is told how many seconds ago that is.
 
     Raises LoadError when it fails or does not end; then all of it has been ended.
     """
@@ -576,6 +584,7 @@ def watch(
     plan = [begin, (half, looks.look), end]
     while not load.ended(due=not plan):
         now = time.monotonic()
+        heard(now - begun)
         if plan and now - begun >= plan[0][0]:
             plan.pop(0)[1]()
         elif now - begun >= half:

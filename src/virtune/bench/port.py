@@ -10,7 +10,7 @@ room beside this one.
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +57,8 @@ class Window:
     """When a load is measured: for `seconds` after a ramp. `round` and `seed` are the study's, for rigs that use
     random numbers.
 
-    `patience_seconds` is how much longer it may take before it counts as stuck.
+    `patience_seconds` is how much longer it may take before it counts as stuck. `heard` is told again and again how
+    many seconds it has run.
     """
 
     seconds: float
@@ -65,6 +66,7 @@ class Window:
     round: int = 1
     seed: int = 0
     patience_seconds: float = PATIENCE_SECONDS
+    heard: Callable[[float], None] = lambda _: None
 
     def begins(self, settle_seconds: float) -> float:
         """Return when the counters are read first, in seconds after the start, given the load's start-up time."""

@@ -48,6 +48,7 @@ _LATE = 0.1
 
 _PACED = (
     "rate", "thinktime", "number_ios", "io_size", "loops", "exitall", "startdelay", "stonewall", "latency_",
+    "steadystate",
 )  # fmt: skip
 """Options (by their first letters) with which a clone may do nothing for long, or end before its time."""
 
@@ -263,7 +264,7 @@ def _of_jobs(job: FioJob, document: FioObject, result: FioResult) -> Iterator[Ch
     if len(entries) != len(meant):
         yield _check("jobs", str(len(meant)), str(len(entries)), "the jobs in the result")
         return
-    ends_all = any(one.get("exitall", "0") != "0" for one in job.asked)
+    ends_all = any(one.get("exitall", "0") != "0" or one.get("steadystate", "") for one in job.asked)
     silent = frozenset(line.strip() for line in job.text.splitlines() if "=" not in line)
     for (asked, clones), entry, load in zip(meant, entries, result.loads, strict=True):
         if load.name.replace(" ", "_") != asked.name:
@@ -318,7 +319,9 @@ def _meaning(value: str) -> tuple[int | str, ...]:
 
 
 def _of_figures(job: Job, clones: int, entry: FioObject, load: LoadResult, *, ends_all: bool) -> Iterator[Check]:
-    """Compare the figures of one entry with the options of its job. `ends_all`: one job may end the others early."""
+    """Compare the figures of one entry with the options of its job. `ends_all`: one job may end the others early,
+    or being steady all of them.
+    """
     options = _plain(job.as_dict())
     if ends_all:
         options = {name: value for name, value in options.items() if name not in ("runtime", "number_ios")}

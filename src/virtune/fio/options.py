@@ -289,6 +289,8 @@ _PRIVILEGE = "a workload must not change users, groups or the host's settings"
 _VERIFY = "verifying changes the load and leaves state files; virtune only measures"
 _LAYOUT = "the target is filled by virtune before the first trial, and stays as it is"
 
+_STEADY = "a trial ends after its time; `--until-steady` runs the load until it is steady before the trials"
+
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         ("filename", "directory", "filename_format", "unique_filename", "opendir", "nrfiles", "nr_files", "uri",
@@ -314,6 +316,9 @@ REFUSED: Mapping[str, str] = {
         ("unlink", "unlink_each_loop", "filesize", "file_append", "fallocate", "fill_device", "fill_fs", "overwrite",
          "allow_file_create", "create_on_open", "create_only", "create_serialize", "create_fsync", "pre_read"),
         _LAYOUT,
+    ),
+    **dict.fromkeys(
+        ("steadystate", "ss", "steadystate_duration", "ss_dur", "steadystate_ramp_time", "ss_ramp"), _STEADY
     ),
     "name": "`name:` before an inline workload names it",
 }  # fmt: skip

@@ -11,6 +11,7 @@ from virtune.model.bottleneck import Accusation
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB
 from virtune.model.search import Search, SweepPlan
 from virtune.model.stack import LIMITS, Stack, VolumePlace, volume_place
+from virtune.model.steady import Preconditioned, Steadied, SteadyRule
 from virtune.model.study_options import ATTEMPTS, ChosenOption, Pairs
 from virtune.model.text import A_MOMENT, format_bytes
 from virtune.model.verdict import ROUNDS_MIN, Threshold, Verdict
@@ -158,8 +159,10 @@ class Study:
     `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
     origin of every option. `accusation` is set for a study that tests a diagnosis
     (`diagnose --prove`). With `check_data` every arm first shows that it keeps what is written to it, with
-    `check_durability` what is there after it was cut off in mid-load. `first_reads`
-    are the readings of its images before trials, one each time that it ran; empty where nothing was to be read.
+    `check_durability` what is there after it was cut off in mid-load. With `precondition` each disk is written in
+    full before the first trial on it, with `until_steady` each load runs until it is steady; `preconditioned` and
+    `steadied` are what was done of that. `first_reads` are the readings of its images before trials, one each time
+    that it ran; empty where nothing was to be read.
 
     A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
     zero or empty), and `paired` is False: its rounds are repeats of single arms. One that holds studies of virtune's
@@ -209,6 +212,10 @@ class Study:
     accusation: Accusation | None = None
     check_data: bool = False
     check_durability: bool = False
+    precondition: bool = False
+    until_steady: SteadyRule | None = None
+    preconditioned: tuple[Preconditioned, ...] = ()
+    steadied: tuple[Steadied, ...] = ()
     first_reads: tuple[FirstRead, ...] = ()
     sources: tuple[str, ...] = ()
     differing: tuple[tuple[str, tuple[str, ...]], ...] | None = None
@@ -305,7 +312,7 @@ class Study:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What limits its comparison, a sentence each: what the guests of its arms have more or less of though no arm
-        asks for it, and a limit that all of them have.
+        asks for it, a limit that all of them have, and loads that were not steady.
         """
         unequal = tuple(
             f"the arms differ in {what}, which none asks for: {', '.join(told)} in all. A difference between them may"
@@ -313,11 +320,20 @@ class Study:
             for what in KNOB_OF
             if (told := self._unequal(what))
         )
+        restless = tuple(
+            f"{one.words}: its figures may be of a disk that still changes"
+            for one in self.steadied
+            if not one.attained
+        )
         each = [arm.stack.disk.limits for arm in self.arms]
         if len(each) < 2 or not each[0] or any(one != each[0] for one in each):
-            return unequal
+            return (*unequal, *restless)
         said = ", ".join(f"{one.knob}={each[0][one.qmp]}" for one in LIMITS if one.qmp in each[0])
-        return (*unequal, f"every arm has {said}: those that reach it look the same, whatever else they differ in")
+        return (
+            *unequal,
+            *restless,
+            f"every arm has {said}: those that reach it look the same, whatever else they differ in",
+        )
 
     def _unequal(self, what: str) -> list[str]:
         """Return how much each arm has of it where arms differ that do not ask for it themselves."""

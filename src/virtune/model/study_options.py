@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from virtune.model.rig import rig_help, rig_words, rig_words_with_where
+from virtune.model.steady import STEADY_LIMIT_SECONDS, STEADY_RULE
 from virtune.model.text import Bytes, format_bytes
 
 T = TypeVar("T")
@@ -442,6 +443,30 @@ class StudyOptions:
         help="Check before the measurement what is there after a power cut: each arm is loaded with stamped writes"
         " and flushes, its process is killed and, as root, the filesystem below its image is cut off; then all that"
         " was flushed is read back. What it promised and lost ends the run. On a --target this writes.",
+    )  # fmt: skip
+    precondition: bool = _row(
+        takes=Takes.SWITCH, verbs=("measure", "compare"), plan="precondition",
+        help="First bring each disk into the state of one in service, as SNIA's SSS PTS says: write all of it twice,"
+        " then each load until it is steady (--until-steady). A drive is not purged before: that is yours to do. On a"
+        " --target this writes.",
+    )  # fmt: skip
+    until_steady: bool = _row(
+        takes=Takes.SWITCH, verbs=("measure", "compare"), plan="until_steady",
+        help="Before the first trial, run the load of each arm until fio finds it steady. What is not steady in time"
+        " is measured all the same, with a warning.",
+    )  # fmt: skip
+    steady_rule: str | None = _row(
+        takes=Takes.TEXT, verbs=("measure", "compare"), high=40, metavar="RULE", plan="steady_rule",
+        help="When a load is steady, as fio's steadystate says it, and the time that it looks back over:"
+        " iops_slope:0.3%/30s (a line through the samples), iops:10%/60s (the sample furthest from the mean), or bw."
+        " With --until-steady.",
+        otherwise=f"{STEADY_RULE}",
+        why="fio's own example; 9 % in 30 s is within the 10 % that SNIA's SSS PTS allows",
+    )  # fmt: skip
+    steady_limit: float | None = _row(
+        takes=Takes.TIME, verbs=("measure", "compare"), low=3.0, high=SECONDS_MAX, plan="steady_limit",
+        help="The longest that each load runs until it is steady. With --until-steady.",
+        otherwise=f"{STEADY_LIMIT_SECONDS / 60:g}m",
     )  # fmt: skip
     seed: int | None = _row(
         takes=Takes.WHOLE, verbs=ALL, low=0, high=SEED_MAX, plan="seed", help="Seed of the random order and offsets.",

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from virtune.fio.generator import Clients, clones_of, require_driven
-from virtune.fio.job import fio_job, part_of
+from virtune.fio.job import FioJob, fio_job, part_of
+from virtune.fio.steady import steady_job
 from virtune.model.contradictions import bare_target, contradictions, stack_of_disk
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import MEMORY, FileTarget, GuestTarget, NbdTarget, Stack, Target, VhostUserTarget
@@ -119,6 +120,8 @@ def needs_linux(study: Study) -> Iterator[str]:
         yield f"the figures that `{study.builtin}` is compared with were measured in one"
     if any(arm.stack.machine.system == "linux" for arm in study.arms):
         yield "another arm asks for it, and arms are compared in the same system"
+    if study.until_steady is not None:
+        yield "only fio goes on until a load is steady"
     for arm in filter(_is_open, study.arms):
         if arm.stack.device.vfio_pci is not None:
             yield f"arm {arm.name}: its drive is a real one, which Linux's driver knows"
@@ -205,7 +208,7 @@ def require_fit(study: Study, *, clients: Clients) -> None:
                 if arm.stack.export == "vhost-user-blk" and asked in study.workloads:
                     require_driven(workload, arm.stack.queues)
                 require_possible(workload, arm.stack)
-                fio_job(
+                made = fio_job(
                     share_of(workload, arm.stack),
                     _target_like(arm.stack, study.span_bytes),
                     seconds=study.seconds,
@@ -213,10 +216,19 @@ def require_fit(study: Study, *, clients: Clients) -> None:
                     seed=study.seed,
                     clients=clients,
                 )
+                if asked in study.workloads:
+                    _require_steadiable(made, workload, study, arm.stack)
             except (PlanError, PreconditionError) as error:
                 raise type(error)(
                     f"arm {arm.name} cannot carry {workload.name}: {error.message}", hint=error.hint
                 ) from error
+
+
+def _require_steadiable(job: FioJob, workload: Workload, study: Study, stack: Stack) -> None:
+    if study.until_steady is not None:
+        steady_job(job, workload, study.until_steady, ramp_seconds=study.ramp_seconds)
+    if study.precondition and stack.disk.backend == "null-co":
+        raise PreconditionError("backend=null-co keeps no data, so there is nothing to write in full")
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:

@@ -13,9 +13,11 @@ from itertools import pairwise
 from random import Random
 from statistics import fmean, median
 
+from virtune.model.contradictions import images_of
 from virtune.model.errors import PlanError
 from virtune.model.rig import RIGS
 from virtune.model.stack import Stack
+from virtune.model.steady import PASSES
 from virtune.model.study import Study, Trial
 
 TRIALS_MAX = 100_000
@@ -243,7 +245,8 @@ def _ready(past: TimedStudy) -> float:
     trial = study.seconds + study.ramp_seconds + beside_seconds(study.arm(arm).stack)
     images = study.span_bytes / FILL_BYTES_PER_SECOND if past.filled else 0.0
     read = sum(one.seconds for one in study.first_reads if not one.after)
-    return max(0.0, ended - trial - images - read - data_seconds(study))
+    before = sum(one.seconds for one in study.preconditioned) + sum(one.seconds for one in study.steadied)
+    return max(0.0, ended - trial - images - read - before - data_seconds(study))
 
 
 def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
@@ -283,6 +286,7 @@ def setup_seconds(
     up = sum(RIGS[stack.rig].up_seconds for stack in stacks)
     boot = max(_BARE_START_SECONDS if stack.machine.is_bare else RIGS[stack.rig].boot_seconds for stack in stacks)
     always = START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + data_seconds(study, seen)
+    always += steady_seconds(study, seen)
     always += min(bytes_to_read / _READ_BYTES_PER_SECOND, first_read_seconds_max(study))
     if all(kind in seen.ready for kind in kinds):
         return always + max(seen.ready[kind] for kind in kinds)
@@ -302,6 +306,19 @@ def data_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
     """Estimate the time of checking that every arm keeps its data, also after a power cut: short loads of each."""
     loads = _DATA_LOADS * study.check_data + _CUT_LOADS * study.check_durability
     return sum(loads * (_DATA_SECONDS + beside_seconds(arm.stack, seen)) for arm in study.arms) if loads else 0.0
+
+
+def steady_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
+    """Estimate the time of bringing the disks into the state of ones in service: how long it takes where each load is
+    steady at once; of a sequential study, whose forecast is the most, how long it may take.
+    """
+    disks = {arm.stack.place: images_of(arm.stack) for arm in study.arms} if study.precondition else {}
+    written = PASSES * study.span_bytes * sum(disks.values()) / FILL_BYTES_PER_SECOND
+    if (rule := study.until_steady) is None:
+        return written
+    each = rule.limit_seconds if study.sequential else rule.window_seconds + study.ramp_seconds
+    loads = len(study.workloads) * sum(each + beside_seconds(arm.stack, seen) for arm in study.arms)
+    return written + loads
 
 
 def attempts_for(trials: int, repeated: Sequence[bool], *, busy: bool = False) -> float:

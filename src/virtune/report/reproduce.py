@@ -88,7 +88,11 @@ def _attempts(study: Study) -> list[str]:
 
 def _checks(study: Study) -> list[str]:
     asked = {"--check-data": study.check_data, "--check-durability": study.check_durability}
-    return [word for word, said in asked.items() if said]
+    asked |= {"--precondition": study.precondition, "--until-steady": study.until_steady is not None}
+    words = [word for word, said in asked.items() if said]
+    if (rule := study.until_steady) is not None:
+        words += ["--steady-rule", rule.text, "--steady-limit", f"{rule.limit_seconds:g}s"]
+    return words
 
 
 def tune_again(study: Study) -> str:

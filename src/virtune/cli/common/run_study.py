@@ -100,7 +100,7 @@ def show_plan(study: Study, leave: Leave, words: str = "") -> int:
         for arm in study.arms[:_ARMS_SHOWN]
     ]
     more = len(study.arms) - len(arms)
-    writes = any(one.writes for one in study.workloads)
+    writes = study.precondition or any(one.writes for one in study.workloads)
     place = f"{format_bytes(study.span_bytes)} of scratch image in {study.scratch}"
     if study.volume is not None:
         place = f"a scratch volume of {format_bytes(study.span_bytes)} in {study.volume.words}, removed afterwards"

@@ -13,7 +13,7 @@ _SECTIONS = {
     "What": "rig connect like its_load emulated vary arms settings fix workloads baseline durability maximize"
     " minimize subject_to loads at_load mode metric pairs margin confidence different_jobs",
     "How long": "quick budget rounds seconds ramp attempts restart confirm confirm_seconds soak spread seed"
-    " wait_quiet again",
+    " precondition until_steady steady_rule steady_limit wait_quiet again",
     "Where": "scratch span target store",
     "Safety": "allow_write_to allow_in_use check_data check_durability dry_run yes signs replug timeout_seconds"
     " force_off journal",

@@ -294,7 +294,7 @@ def _held(study: Study, leave: Leave) -> Iterator[Held | None]:
     target = Path(study.target)
     require_given(study, allow_in_use=leave.in_use)
     cut = study.check_durability and any(arm.stack.kind.front != "file" for arm in study.arms)
-    writes = study.check_data or cut or any(one.writes for one in study.workloads)
+    writes = study.check_data or cut or study.precondition or any(one.writes for one in study.workloads)
     bus = next((arm.stack.device.bus for arm in study.arms if arm.stack.device.bus in WRITABLE), None)
     if bus is not None and not writes and leave.write_to is None:
         raise RefusedTargetError(

@@ -26,6 +26,7 @@ from virtune.model.errors import MissingToolError, PlanError, PreconditionError
 from virtune.model.metric import checked_metric
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB, read_rig
 from virtune.model.stack import MEMORY, VOLUMES, Stack, volume_place
+from virtune.model.steady import STEADY_LIMIT_SECONDS, STEADY_RULE, read_steady_rule
 from virtune.model.study import CHANGED_ARM, CHANGED_WORKLOAD, Arm, Study, StudyKind
 from virtune.model.text import did_you_mean, format_seconds, quoted
 from virtune.model.verdict import Threshold, fewest_planned
@@ -301,13 +302,31 @@ def study_for(question: Question) -> Study:
         builtin=asked.study or "",
         conditions=question.conditions,
         attempts=asked.attempts or options.OPTIONS["attempts"].default,
-        check_data=asked.check_data,
-        check_durability=asked.check_durability,
+        **_beforehand(asked, given.arms),
     )
     study = budgeted(study, asked)
     chosen = recorded(question.verb, asked, {**_otherwise(study), **sources}, _values(study))
     study = with_system(replace(study, options=(*chosen, *own)), built=guest_is_built())
     return new_study(study, restart=asked.restart)
+
+
+def _beforehand(asked: options.StudyOptions, arms: Sequence[Arm]) -> dict[str, Any]:
+    """Return what is done with each arm before the first trial; raises PlanError for a rule that is none."""
+    steady = asked.precondition or asked.until_steady or asked.steady_rule or asked.steady_limit
+    if steady and not all(arm.stack.kind.measures for arm in arms):
+        raise PlanError("the simulated rig loads nothing that could become steady", hint="take another --rig")
+    rule, text = None, asked.steady_rule or STEADY_RULE
+    try:
+        if steady:
+            rule = read_steady_rule(text, asked.steady_limit or STEADY_LIMIT_SECONDS)
+    except ValueError as error:
+        raise PlanError(f"--steady-rule {quoted(text)}: {error}") from None
+    return {
+        "check_data": asked.check_data,
+        "check_durability": asked.check_durability,
+        "precondition": asked.precondition,
+        "until_steady": rule,
+    }
 
 
 def _otherwise(study: Study) -> dict[str, options.Provenance]:

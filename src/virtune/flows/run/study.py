@@ -26,6 +26,7 @@ from virtune.fio.generator import Clients
 from virtune.flows.run import prepare
 from virtune.flows.run import trial as trials
 from virtune.flows.run.durability import all_survive
+from virtune.flows.run.in_service import in_service, until_steady
 from virtune.flows.run.preconditions import Leave, admitted, require_programs
 from virtune.flows.stored.show import by_todays_method, seen_costs, study_id
 from virtune.model.errors import Interrupted, MissingToolError, UsageError
@@ -297,6 +298,7 @@ def _run_all(
 
     These are stored before they run, so that the saturation is measured only once.
     """
+    study = in_service(study, left, tools, store=store, say=say)
     if left or study.sequential:
         _run(study, left, tools, costs, store=store, say=say)
     if study.unsettled:
@@ -306,7 +308,8 @@ def _run_all(
         for text in disturbed_probes(probed):
             say(Noticed(text=text))
         say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
-        _run(study, store.get(study.id).left, tools, costs, store=store, say=say)
+        left = store.get(study.id).left
+        _run(until_steady(study, left, tools, store=store, say=say), left, tools, costs, store=store, say=say)
 
 
 def _run(

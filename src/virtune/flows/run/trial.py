@@ -115,8 +115,8 @@ def run_trial(
             seen += [made[arm.name] for made in (tools.data, tools.survived) if arm.name in made]
             captures += [_capture("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
-            jobs = _jobs(study, trial, attempt, workload, bench, tools)
-            _load(study, trial, jobs, bench, tools, captures, seen)
+            jobs = jobs_of(study, trial, attempt, workload, bench, tools)
+            load_on(study, trial, jobs, bench, tools, captures, seen)
             seen += (check for check in host_checks() if not check.agrees)  # somebody changed it meanwhile
             if arm.stack.poll_max_ns is not None and bench.processes:
                 captures.append(_capture(evidence.IDLE, idle_cost(bench.processes.values())))
@@ -183,7 +183,7 @@ def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> It
         yield evidence.Check("disk.place", stack.place, found, f"the load is on {ground.image}")
 
 
-def _load(
+def load_on(
     study: Study,
     trial: Trial,
     jobs: list[FioJob],
@@ -191,7 +191,9 @@ def _load(
     tools: Tools,
     captures: list[evidence.Capture],
     seen: list[evidence.Check],
+    window: Window | None = None,
 ) -> None:
+    """Run a trial's jobs on a stack that is up, in the study's window or this one; adds to captures and checks."""
     job, stack = jobs[0], study.arm(trial.arm).stack
     workload = study.arm(trial.arm).load_of(study.workload(trial.workload))
     captures += [_capture(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
@@ -201,7 +203,7 @@ def _load(
         held = f"{named}, held open so that its name cannot come to mean another"
         chosen.append((str(tools.target.path), held))
     captures.append(_capture("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
-    window = Window(
+    window = window or Window(
         seconds=study.seconds,
         ramp_seconds=study.ramp_seconds,
         round=trial.round,
@@ -266,7 +268,7 @@ def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[evidence.Captur
         yield _capture(evidence.DISKS, json.dumps({"disks": disks}) + "\n")
 
 
-def _jobs(study: Study, trial: Trial, attempt: int, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
+def jobs_of(study: Study, trial: Trial, attempt: int, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
     """Return the job of every guest that shares the load; one job without guests."""
     stack, chance = study.arm(trial.arm).stack, secrets.token_hex(8)
     # fio loads an existing device, since virtune-load would open it exclusively

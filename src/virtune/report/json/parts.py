@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypedDict
 from virtune.model.live import Layers, OperationKind, RequestLayer, Way
 from virtune.model.metric import METRICS, Boundary
 from virtune.model.remark import Weight
+from virtune.model.steady import Preconditioned, Steadied
 from virtune.model.study import Checked, FirstRead
 from virtune.report.json import document as doc
 from virtune.report.json.document import maker, part
@@ -38,6 +39,15 @@ FirstReads = Annotated[
     Any,
     list[FirstRead],
     "The readings of the images before trials, one each time that the study ran; none where none was needed.",
+]
+
+
+Preconditionings = Annotated[
+    Any, list[Preconditioned], "The disks that were written in full before their trials (--precondition)."
+]
+
+Steadyings = Annotated[
+    Any, list[Steadied], "The loads that ran before the trials until they were steady (--until-steady)."
 ]
 
 

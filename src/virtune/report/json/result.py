@@ -113,6 +113,8 @@ class StudyPart(TypedDict):
     scratch: Annotated[str | None, f"The directory of the scratch images{_IMPORTED}"]
     target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
     first_reads: parts.FirstReads
+    preconditioned: parts.Preconditionings
+    steadied: parts.Steadyings
     paired: Annotated[bool, "Whether arms ran in turn and are compared within rounds; imported results are not."]
     sequential: Annotated[
         bool,

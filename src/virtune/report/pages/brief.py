@@ -404,6 +404,9 @@ def trust(result: Result) -> str:
             checks = ((one.arm, check) for one in result.arms for check in one.in_force if check.setting == setting)
             less = [f"{name}: {check.found}" for name, check in checks if check.found != "kept"]
             told.append(f"{setting} checked{f' ({names_text(less, 3)})' if less else ''}")
+    if study.steadied and all(one.attained for one in study.steadied):
+        written = "disks written in full and " if study.preconditioned else ""
+        told.append(f"{written}loads steady before ({', '.join(dict.fromkeys(one.rule for one in study.steadied))})")
     if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):
         only = " if nothing but the change differed between the runs" if study.imported else ""
         told.append(f"{'together ' if decided > 1 else ''}{format_share(study.confidence)} sure{only}")

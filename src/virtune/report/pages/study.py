@@ -207,6 +207,13 @@ def first_read_lines(study: Study) -> Iterator[str]:
             yield f"{what} read once {when} ({read} in {format_seconds(one.seconds)})"
 
 
+def in_service_lines(study: Study) -> Iterator[str]:
+    """Yield a line for each disk that was written in full, and each load that ran until it was steady."""
+    for disk in study.preconditioned:
+        yield f"{'the target' if study.target is not None else 'the scratch image'} was {disk.words}"
+    yield from (load.words for load in study.steadied)
+
+
 def option_lines(study: Study) -> Iterator[str]:
     if not study.options:
         yield "where options came from was not kept with this study"
