@@ -83,6 +83,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "host.cstate_latency": ("20", ()),
     "disk.place": ("scratch", ()),
     "host.neighbour": ("cpu", ()),
+    "disk.during": ("backup", ()),
     "workload.iodepth": ("3", ()),
     "load.pin": ("0", ()),
     "disks.iothreads": ("on", ("disks.count=2", "device.iothread=io1")),

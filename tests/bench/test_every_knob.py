@@ -45,6 +45,7 @@ from virtune.dialects.qemu.guest import GuestMachine, device_commands, machine_a
 from virtune.dialects.qemu.guest import thread_commands as guest_threads
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
 from virtune.dialects.text.xml import read_document
+from virtune.flows.run.trial import copied_to
 from virtune.model.contradictions import contradictions, stack_of_disk
 from virtune.model.evidence import Check, not_shown, to_verify
 from virtune.model.knobs import BY_ID
@@ -218,6 +219,7 @@ def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
     of_image = qcow2_options(stack.disk), stack.disk.format, image_bytes(stack.disk, 2**30)
     of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth, stack.host.asked
+    beside = copied_to(stack)
     of_guests = stack.kernel.asked, stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
@@ -234,7 +236,7 @@ def what_it_is_told(stack: Stack) -> object:
         one = stack_of_disk(stack, number)
         commands += (*guest_threads(one), *node_commands(one, PLACES, f"1-{number}"))
         commands += device_commands(one, "n", number)
-    return argv, commands, of_image, of_guests, of_host
+    return argv, commands, of_image, of_guests, of_host, beside
 
 
 @pytest.mark.parametrize(("rig", "knob"), CASES)
@@ -300,6 +302,7 @@ SEEN_ELSEWHERE = frozenset({
     "host.cache", "disk.place", "host.neighbour", "load.pin",  # test_surroundings
     *(f"host.{one.name}" for one in fields(Host)),  # test_host_settings
     "workload.iodepth",  # test_surroundings: by the result of the load
+    "disk.during",  # tests/guests/test_during.py: only a job under load shows it
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "disk.filesystem",  # tests/guests: only a guest mounts it
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin",

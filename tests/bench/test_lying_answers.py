@@ -16,6 +16,7 @@ import pytest
 import virtune.bench
 from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
+from virtune.bench.during import BlockJob
 from virtune.bench.guest.agent import Mounted
 from virtune.bench.qemu.carried import Carried, FurtherDisks, memory_checks, place_checks, through_device
 from virtune.bench.qemu.machine import Accelerator
@@ -40,7 +41,7 @@ from virtune.bench.verify import (
 from virtune.dialects.qemu.guest import device_id
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
-from virtune.model.stack import LIMITS, Stack, with_setting
+from virtune.model.stack import LIMITS, During, Stack, with_setting
 from virtune.probe.process import Process, Rings
 
 Verifier = Callable[..., Any]
@@ -127,6 +128,15 @@ def runs_on_tcg() -> Check:
     return Carried._accelerator_check(cast(Any, machine))
 
 
+def stands_still(kind: During) -> BlockJob:
+    """A job that QEMU says to be running, and that copies nothing more."""
+    said = {"id": "during0", "type": kind, "status": "running", "current-progress": 2**20}
+    job = BlockJob(kind, lambda _, __: [said], source="format0", copy=Path("/copy"), disk=Stack().disk)
+    job.mark()
+    job.mark()
+    return job
+
+
 BLK = "virtio-blk-pci"
 THROUGH = Check(setting="disk.cache", asked="writethrough", found="writethrough", proof="")
 
@@ -210,6 +220,8 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
                           ("max_sectors_kb", 64))),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("cpu", 2**30).check()),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("io", 2**30).check()),
+    (BlockJob.check, "disk.during", lambda: [stands_still("backup").check()]),
+    (BlockJob.check, "disk.during", lambda: [stands_still("mirror").check()]),
 ]  # fmt: skip
 
 PROVEN_UNDER_LOAD = {("export_checks", "export.iothread"), ("_second_check", "disks.count")}

@@ -80,6 +80,7 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
         "host.cache": ("cache_state",),
         "disk.place": ("place",),
         "host.neighbour": ("neighbour",),
+        "disk.during": ("during",),
         "workload.iodepth": ("load_depth",),
     }
     of_the_machine = {f"machine.{field.name}": ("machine", field.name) for field in fields(Machine)}

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from virtune import shell
+from virtune.bench.during import BlockJob
 from virtune.bench.live.rings import ExportRings, RingMemory, TrialRings
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.verify import Spent, cpu_of, cpus_check, opened
@@ -101,7 +102,9 @@ class Progress:
 
 @dataclass(kw_only=True)
 class Loaded:
-    """The disk of one stack, here or in a guest. What ends in `_before` is as it was when the load began."""
+    """The disk of one stack, here or in a guest. What ends in `_before` is as it was when the load began. `during` is
+    the block job that is at work meanwhile.
+    """
 
     target: Target
     image: Path | None = None
@@ -112,6 +115,7 @@ class Loaded:
     changeover: Changeover | None = None
     seen: Mapping[str, str] = field(default_factory=dict)
     rings_before: Rings = field(default_factory=Rings)
+    during: BlockJob | None = None
     requests_before: int = 0
     spent_before: Mapping[int, int] = field(default_factory=dict)
 
@@ -402,6 +406,9 @@ def _run(loads: Sequence[Load], counters: "_Counters", window: Window, keep: Kee
             sampled.enter_context(one.sampled())
         for one in loads:
             one.arm()
+        jobs = [one.bench.during for one in loads if one.bench.during is not None]
+        for job in jobs:
+            sampled.enter_context(job.run())
         for one in loads:
             one.bench.begin()
         let_go(loads)
@@ -412,6 +419,7 @@ def _run(loads: Sequence[Load], counters: "_Counters", window: Window, keep: Kee
         patience, started = window.patience_seconds, loads[0].started
         together = Together(loads)
         checks = watch(together, begin, end, patience_seconds=patience, started=started, heard=window.heard)
+        checks += tuple(job.check() for job in jobs)
     outputs, logs, operations = zip(*(one.result() for one in loads), strict=True)
     return LoadOutput(
         output=outputs[0],
@@ -524,6 +532,8 @@ class _Counters:
     def _mark(self, mark: str) -> None:
         for one in self._loads:
             one.mark(mark)
+            if one.bench.during is not None:
+                one.bench.during.mark()
 
 
 class Together:
@@ -537,6 +547,9 @@ class Together:
         """Wait a tick for the remaining ones to end; `due`: their time is over. Raises LoadError with the reason when
         one of them, or its rig, failed.
         """
+        for one in self._left:
+            if one.bench.during is not None:
+                one.bench.during.tend()
         share = TICK_SECONDS / len(self._left)
         self._left = [one for one in self._left if not one.over(share, due=due)]
         return not self._left

@@ -146,7 +146,7 @@ class DiskImageSpec:
 
     `second` is the image of every second guest where these are spread. `further` are the images of the other disks of
     a guest, or of the other guests where each has its own (None for disks without an image). `rbd` is the name of an
-    image on Ceph, which is no file of this host.
+    image on Ceph, which is no file of this host. `copy` is the image that a block job copies the disk to.
     """
 
     image: Path | None
@@ -155,6 +155,7 @@ class DiskImageSpec:
     second: Path | None = None
     further: tuple[Path | None, ...] = ()
     rbd: str = ""
+    copy: Path | None = None
 
     def places(self, *, writable: bool, socket: str = "", mountpoint: str = "") -> DaemonPlaces:
         """Return where QEMU finds the image, and puts its export if there is one."""

@@ -41,6 +41,8 @@ EFFECTS: Mapping[tuple[str, str], float] = {
     ("device.bus", "nvme"): 0.70,
     ("device.bus", "ahci"): 0.40,
     ("device.bus", "ide"): 0.20,
+    ("disk.during", "backup"): 0.70,
+    ("disk.during", "mirror"): 0.75,
     ("disk.export", "fuse"): 0.80,
     ("disk.export", "vhost-user-blk"): 1.30,
 }

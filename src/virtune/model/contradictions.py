@@ -123,7 +123,7 @@ def contradictions(stack: stacks.Stack) -> tuple[str, ...]:
     """Return the contradictions of this stack, a sentence each; empty for a valid one. Each rule is QEMU's own."""
     disk = stack.disk
     found = [*_elsewhere(stack), *disks_contradictions(stack), *stacks.pin_contradictions(stack.pins)]
-    found += _host_contradictions(stack)
+    found += (*_host_contradictions(stack), *_during_contradictions(stack))
     if not stack.kind.has_qemu:
         return tuple(found)
     match stack.kind.front:
@@ -188,6 +188,17 @@ def _host_contradictions(stack: stacks.Stack) -> Iterator[str]:
     if stack.host.of_disks and disk.backend != "file":
         name = next(iter(stack.host.of_disks))
         yield f"backend={disk.backend} is on no disk of this host, so host.{name} means nothing there"
+
+
+def _during_contradictions(stack: stacks.Stack) -> Iterator[str]:
+    if stack.during == "none" or not stack.kind.has_qemu:
+        return
+    if stack.disks > 1 or stack.guests + stack.idle_guests > 1:
+        yield "disk.during is of one disk of one guest here: leave out disks.count, guests.count and guests.idle"
+    if stack.disk.backend != "file":
+        yield f"disk.during copies an image, and backend={stack.disk.backend} has none here"
+    if stack.during == "mirror" and stack.disk.limits:
+        yield "QEMU mirrors only what a device stands on, which with a limit is the limit: leave out disk.throttle_*"
 
 
 def _limit_contradictions(disk: stacks.Disk) -> Iterator[str]:

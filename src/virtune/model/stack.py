@@ -163,6 +163,9 @@ Scheduler = Literal["none", "mq-deadline", "kyber", "bfq"]
 CacheState = Literal["cold", "warm", "as-found"]
 """How much of an image is in the host's page cache when a trial begins."""
 
+During = Literal["none", "backup", "mirror"]
+"""The block job that copies a guest's disk while that is loaded."""
+
 OF_BUS: Mapping[str, tuple[str, ...]] = {
     "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),
     "virtio-scsi": ("scsi_num_queues",),
@@ -367,10 +370,10 @@ class Stack:
     `virtune.model.contradictions` derives: with `own_iothreads` an IOThread each, and every second one with the
     settings `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins;
     `place` says whether a study's target is used, or a scratch image although there is a target, or one in another
-    directory of that path; `neighbour` is what another process of the host does meanwhile, `load_depth` how many
-    I/Os each job of the load keeps in flight; None for as many as its workload says. `kernel` is how the guest's
-    kernel runs the disk, `host` how this host's does. `domain` is the name of the libvirt domain that the disk is
-    plugged into, with rig `libvirt` and no other.
+    directory of that path; `neighbour` is what another process of the host does meanwhile, `during` the block job
+    that copies the disk meanwhile, `load_depth` how many I/Os each job of the load keeps in flight; None for as many
+    as its workload says. `kernel` is how the guest's kernel runs the disk, `host` how this host's does. `domain` is
+    the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
     """
 
     rig: Annotated[Rig, "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing."] = (
@@ -404,6 +407,7 @@ class Stack:
     cache_state: CacheState = field(default="cold", repr=False)
     place: str = field(default="target", repr=False)
     neighbour: Literal["none", "cpu", "io"] = field(default="none", repr=False)
+    during: During = field(default="none", repr=False)
     load_depth: int | None = field(default=None, repr=False)
     kernel: Annotated[Kernel, "How the guest's kernel runs the disk; null is as it likes."] = field(
         default_factory=Kernel, repr=False

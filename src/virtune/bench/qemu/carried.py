@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from virtune.bench.during import BlockJob
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.machine import PROGRAM, Accelerator, QemuGuest
 from virtune.bench.qmp import Monitor
@@ -58,7 +59,7 @@ from virtune.dialects.qemu.guest import (
     thread_commands,
     top_node,
 )
-from virtune.dialects.qemu.qmp import Command, DaemonPlaces, undo_commands
+from virtune.dialects.qemu.qmp import FORMAT_NODE, Command, DaemonPlaces, undo_commands
 from virtune.model.contradictions import settings_of_second, stack_of_disk
 from virtune.model.counters import thread_role
 from virtune.model.errors import RigError
@@ -558,6 +559,13 @@ class Carried:
         for command in undo_commands(self._nodes):
             self._execute(command.execute, command.arguments)
         self._nodes = ()
+
+    def job(self, stack: Stack, ground: DiskImageSpec) -> BlockJob | None:
+        """Return the block job that is to be at work under load; it copies what the disk holds, below its limits."""
+        if stack.during == "none" or ground.copy is None:
+            return None
+        source = node_of_turn(FORMAT_NODE, self._turn)
+        return BlockJob(stack.during, self._execute, source=source, copy=ground.copy, disk=stack.disk)
 
     def checks(self, stack: Stack, ground: DiskImageSpec) -> Iterator[Check]:
         """Check the settings that are active now."""

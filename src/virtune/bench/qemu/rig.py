@@ -161,6 +161,7 @@ class MachineSession(abc.ABC, Generic[B]):
             in_force=InForce(checks=(*carried.checks(stack, ground), *checks)),
             changeover=changeover,
             stack=stack,
+            during=carried.job(stack, ground),
             vm=carried.vm,
             accelerator=carried.accelerator,
             seen=dict(carried.seen) | further,

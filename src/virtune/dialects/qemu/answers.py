@@ -82,6 +82,9 @@ _READ: Mapping[str, Any] = {
         {"file": _Word, "detect_zeroes": _Word, "image": _IMAGE, "encrypted": bool},
     ), None),
     "query-block-jobs": _list(_object({"device": _Word, "type": _Word})),
+    "query-jobs": _list(_object(
+        {"id": _Word, "type": _Word, "status": _Word, "current-progress": Count}, {"error": _Word},
+    )),
     "x-debug-query-block-graph": _object({
         "nodes": _list(_object({"id": Count, "type": _Word, "name": _Word}), 64 * _MANY),
         "edges": _list(_object({"parent": Count, "child": Count, "name": _Word}), 64 * _MANY),

@@ -22,6 +22,9 @@ FILE_NODE = "file0"
 FORMAT_NODE = "format0"
 """The node that reads the image's format."""
 
+COPY_NODE = "copy0"
+"""The node of the image that a block job copies a disk to."""
+
 EXPORT = "disk"
 """The name of the NBD export."""
 
@@ -82,6 +85,13 @@ def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
         node = {"driver": "throttle", "node-name": top, "throttle-group": "limits0", "file": FORMAT_NODE}
         commands.append(Command(execute="blockdev-add", arguments=node))
     return (*commands, *_export(stack, places, top))
+
+
+def copy_command(disk: Disk, image: str) -> Command:
+    """Render the command that opens a raw image as a disk's image is opened: what a block job copies the disk to."""
+    file = {"driver": "file", "filename": image, "aio": disk.aio, "cache": _cache(disk)}
+    arguments = {"driver": "raw", "node-name": COPY_NODE, "cache": _cache(disk), "file": file}
+    return Command(execute="blockdev-add", arguments=arguments)
 
 
 def undo_commands(commands: Sequence[Command]) -> tuple[Command, ...]:

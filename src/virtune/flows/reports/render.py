@@ -31,13 +31,14 @@ IMAGE = "/path/to/disk.img"
 """A placeholder for the user's image: the measured one was a scratch image."""
 
 _MEASURED = "a condition of the measurement, and no setting of a VM"
+_CONDITIONS = "host.cache", "host.neighbour", "disk.during", "disk.place", "load.pin", "workload.iodepth"
 _GUESTS = "virtune started so many test guests: each gets these lines"
 _DISKS = "the lines are of one disk: each further one gets such lines, with names of its own"
 _AFTER = "threads are pinned when they run: `taskset -cp CPUS THREAD`"
 _EXPORT = "the daemon's export stood in for a guest's device"
 _SYSCTL = "the host's kernel has it: a sysctl there"
 _WHY: dict[str, str] = {
-    **dict.fromkeys(("host.cache", "host.neighbour", "disk.place", "load.pin", "workload.iodepth"), _MEASURED),
+    **dict.fromkeys(_CONDITIONS, _MEASURED),
     **dict.fromkeys(("guests.count", "guests.idle", "guests.images", "guests.spread"), _GUESTS),
     **dict.fromkeys(("disks.count", "disks.iothreads", "disks.second"), _DISKS),
     **dict.fromkeys(("disk.export", "export.num_queues", "export.iothread"), _EXPORT),

@@ -321,6 +321,11 @@ def _require_plain(study: Study) -> None:
             "host.neighbour=io loads the disk below scratch images, and a scratch volume has none beside it",
             hint="a directory on the same disk: `--scratch DIR`",
         )
+    if any(arm.stack.during != "none" and arm.stack.place == "target" for arm in study.arms):
+        raise RefusedTargetError(
+            f"disk.during copies a scratch image to another of its size, and {what}",
+            hint="disk.place=scratch in that arm, or a scratch image: no --target, and `--scratch DIR`",
+        )
     if any(arm.stack.disk.filesystem != "none" and arm.stack.place == "target" for arm in study.arms):
         raise RefusedTargetError(
             f"disk.filesystem makes a filesystem on a scratch image, and {what}",

@@ -210,7 +210,7 @@ def prepared(
             target=target or made,
             directories=directories,
         )
-        list(loaded(study, tools))  # images are created on request: now, and not in the first trial
+        _make_images(study, tools)
         with rbd_images((arm.stack for arm in study.arms), scratch, warden, say) as rbd:
             tools = replace(tools, rbd=rbd)
             with _judges():
@@ -260,6 +260,13 @@ def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:
         yield from trials.images_for(stack, tools)
         if stack.neighbour == "io":
             yield tools.scratch_of(stack).image_for(Disk(), tools.warden, NEIGHBOURS)
+
+
+def _make_images(study: Study, tools: trials.Tools) -> None:
+    """Make the images now, and not in the first trial: they are created on request."""
+    list(loaded(study, tools))
+    for stack in trials.scratch_stacks(study):
+        trials.copy_for(stack, tools)
 
 
 def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:

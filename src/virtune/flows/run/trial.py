@@ -19,6 +19,7 @@ from statistics import fmean
 from virtune import shell
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.rejection import Ramp, ramp_of, unsettled, why_again
+from virtune.bench import during
 from virtune.bench.counters import DiskQueue, Sampler
 from virtune.bench.host_settings import FoundHost, host_set
 from virtune.bench.permission import Held
@@ -158,7 +159,19 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     second = further.pop() if stack.spread is not None and several == 1 else None
     set_cache((image, *further, *([second] if second is not None else [])), stack.cache_state)
     size = image_bytes(stack.disk, study.span_bytes)
-    return DiskImageSpec(image=image, size_bytes=size, writes=workload.writes, second=second, further=tuple(further))
+    spec = DiskImageSpec(image=image, size_bytes=size, writes=workload.writes, second=second, further=tuple(further))
+    return replace(spec, copy=copy_for(stack, tools))
+
+
+def copied_to(stack: Stack) -> tuple[tuple[Disk, int], ...]:
+    """Return the scratch image, as large as the disk, that a block job of the stack copies it to: disk and number."""
+    return ((Disk(filesystem=stack.disk.filesystem), during.IMAGE),) if stack.during != "none" else ()
+
+
+def copy_for(stack: Stack, tools: Tools) -> Path | None:
+    """Return that image, made if needed; None for a stack without such a job."""
+    scratch = tools.scratch_of(stack)
+    return next((scratch.image_for(disk, tools.warden, number) for disk, number in copied_to(stack)), None)
 
 
 def images_for(stack: Stack, tools: Tools) -> list[Path]:
@@ -494,7 +507,7 @@ def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN)
     images = dict[Path, list[tuple[Disk, int]]]()
     for stack in stacks:
         place = directory_of(study) if stack.directory is None else Path(stack.directory)
-        beside = [(Disk(), IMAGE)] if stack.neighbour == "io" else []
+        beside = [*([(Disk(), IMAGE)] if stack.neighbour == "io" else []), *copied_to(stack)]
         images.setdefault(place, []).extend([*((stack.disk, one) for one in range(images_of(stack))), *beside])
     to_fill = sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in images.items())
     to_fill += 0 if study.volume is None else study.span_bytes

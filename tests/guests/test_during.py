@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A block job beside a load: at work in all of the measured time, gone afterwards, and said where it fails."""
+
+import filecmp
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.bench.loading import run
+from tests.beside import qemu_beside
+from tests.conftest import SPAN, User, bare_guest, eventually, marked_processes
+from tests.guests.conftest import TCG
+from tests.guests.rig_parts import GUEST, MIB, found, ground
+
+from virtune import shell
+from virtune.bench.during import IMAGE
+from virtune.bench.port import LoadJob, LoadOutput
+from virtune.bench.qemu.load import BareBench
+from virtune.bench.qemu.rig import BareSession
+from virtune.bench.scratch import Scratch
+from virtune.fio.generator import Clients
+from virtune.fio.job import fio_job
+from virtune.fio.workloads import parse_workload
+from virtune.model.contradictions import contradictions
+from virtune.model.errors import LoadError
+from virtune.model.stack import Device, Disk, During, Machine, Stack
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
+
+BARE = replace(GUEST, machine=Machine(system="bare"))
+
+
+@pytest.fixture
+def session(one_warden: shell.Warden) -> Iterator[BareSession]:
+    made = BareSession(bare_guest(), one_warden, known=TCG)
+    yield made
+    made.give_up()
+
+
+@pytest.fixture
+def copy(scratch_directory: Path, one_warden: shell.Warden) -> Path:
+    with Scratch(scratch_directory, span_bytes=SPAN, say=lambda _: None) as scratch:
+        return scratch.image_for(Disk(), one_warden, IMAGE)
+
+
+def load(bench: BareBench, words: str = "randread-4k", seconds: float = 1.5) -> LoadOutput:
+    (workload,) = parse_workload(words)
+    clients = Clients(engines=frozenset())
+    job = fio_job(workload, bench.target, seconds=seconds, ramp_seconds=0, seed=7, clients=clients)
+    return run(bench, LoadJob(job=job, workload=workload, program="virtune-load"), seconds=seconds)
+
+
+def nothing_of_it_is_left(bench: BareBench) -> bool:
+    nodes = bench.vm.monitor.execute("query-named-block-nodes")
+    return not bench.vm.monitor.execute("query-jobs") and len(nodes) <= 5 and "copy0" not in str(nodes)
+
+
+@pytest.mark.parametrize("kind", ["backup", "mirror"])
+@pytest.mark.parametrize("beside", [False, True], ids=["installed", "beside"])
+def test_a_job_is_at_work_under_load_and_gone_after_it(
+    session: BareSession, image: Path, copy: Path, kind: During, *, beside: bool
+) -> None:
+    machine = Machine(system="bare", emulator=qemu_beside() if beside else None)
+    stack = replace(BARE, machine=machine, during=kind)
+    with session.up(stack, replace(ground(image), copy=copy)) as bench:
+        loaded = load(bench)
+        (check,) = (one for one in loaded.checks if one.setting == "disk.during")
+        assert (check.agrees, check.found) == (True, kind), check
+        assert "begun" in check.proof, "it is begun anew where it is done before the load"
+        assert found(loaded.checks)["disk.during"] == kind
+        assert nothing_of_it_is_left(bench)
+    assert filecmp.cmp(image, copy, shallow=False), "what was copied is the disk"
+    with session.up(replace(stack, during="none"), ground(image)) as bench:
+        assert "disk.during" not in found(load(bench, seconds=0.3).checks), "and nobody is told of one where none is"
+        assert bench.changeover is not None
+        assert bench.changeover.swapped is not None or not beside
+
+
+def test_a_job_below_a_limit_and_beside_writes_in_an_iothread(session: BareSession, image: Path, copy: Path) -> None:
+    """What a backup reads does not count against the guest's limit; a mirror also copies what is written."""
+    limited = replace(BARE, disk=Disk(throttle_iops=200), during="backup")
+    with session.up(limited, replace(ground(image), copy=copy)) as bench:
+        (check,) = (one for one in load(bench).checks if one.setting == "disk.during")
+        assert check.found == "backup"
+    thread = replace(BARE, device=Device(iothread="io1"), disk=Disk(aio="native"), during="mirror")
+    with session.up(thread, replace(ground(image, writes=True), copy=copy)) as bench:
+        seen = found(load(bench, "randwrite-4k").checks)
+        assert (seen["disk.during"], seen["disk.aio"]) == ("mirror", "native")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount what becomes full")
+def test_a_copy_that_finds_no_room_fails_the_load_with_its_reason(
+    session: BareSession, image: Path, copy: Path, tmp_path: Path
+) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={8 * MIB}", "small", str(tmp_path)], check=True)
+    try:
+        full = tmp_path / "full.raw"
+        full.touch()
+        os.truncate(full, SPAN)
+        stack = replace(BARE, disk=Disk(cache="writeback"), during="backup")
+        with (
+            pytest.raises(LoadError, match="the backup of the disk failed: No space left on device") as failed,
+            session.up(stack, replace(ground(image), copy=full)) as bench,
+        ):
+            load(bench)
+        assert failed.value.hint == f"it wrote to {full}"
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+    with session.up(replace(BARE, during="backup"), replace(ground(image), copy=copy)) as bench:
+        assert found(load(bench).checks)["disk.during"] == "backup", "the next one is not disturbed by it"
+
+
+def test_what_no_job_can_copy_is_refused_beforehand() -> None:
+    backup = Stack(rig="qemu", during="backup")
+    assert contradictions(backup) == ()
+    for wrong, why in (
+        (replace(backup, disks=2), "one disk of one guest"),
+        (replace(backup, idle_guests=1), "one disk of one guest"),
+        (replace(backup, disk=Disk(backend="null-co")), "copies an image"),
+        (replace(backup, during="mirror", disk=Disk(throttle_iops=9)), "with a limit is the limit"),
+        (replace(backup, rig="storage-daemon"), "belongs to rig=qemu"),
+    ):
+        assert any(why in one for one in contradictions(wrong)), why
+
+
+SHORT = ("--rig", "qemu", "--set", "guest.system=bare", "--ramp", "0.2")
+
+
+@pytest.mark.once
+def test_none_and_a_backup_are_compared_and_each_is_what_was_asked_for(user: User) -> None:
+    words = ("--vary", "disk.during=none,backup", "--rounds", "1", "--seconds", "1", "--json")
+    done = user.run("compare", *SHORT, *words, timeout=170).json()
+    seen = [{check["setting"]: check["found"] for check in arm["in_force"]} for arm in done["arms"]]
+    assert [one.get("disk.during") for one in seen] == [None, "backup"]
+    assert [arm["stack"]["during"] for arm in done["arms"]] == ["none", "backup"]
+    assert all(trial["measurement"]["values"]["iops"] > 0 for arm in done["arms"] for trial in arm["rounds"])
+    disk = user.scratch / "other.raw"
+    disk.write_bytes(bytes(MIB))
+    target = ("--target", str(disk), "--set", "disk.during=backup", "--rounds", "1")
+    said = user.run("compare", "measure", *SHORT, *target, status=3).stderr
+    assert "disk.during copies a scratch image to another of its size" in said
+    disk.unlink()
+
+
+@pytest.mark.once
+def test_a_run_that_is_killed_leaves_neither_a_job_nor_its_image_after_clean(tmp_path: Path) -> None:
+    place = tmp_path / "scratch"
+    place.mkdir()
+    user = User(tmp_path, place, once=True)
+    words = ("--set", "disk.during=mirror", "--rounds", "1", "--seconds", "60", "-q")
+    process = user.start("compare", "measure", *SHORT, *words)
+    assert eventually(lambda: any("qemu-system" in line for line in marked_processes()), seconds=100)
+    assert list(place.glob(f"virtune-*-disk{IMAGE + 1}.raw"))
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=90)
+    assert eventually(lambda: not marked_processes(), seconds=100)
+    user.run("host", "clean", "--images", "--scratch", str(place))
+    assert not list(place.iterdir())
