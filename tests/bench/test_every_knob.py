@@ -27,7 +27,7 @@ from virtune.bench.qemu.carried import (
 )
 from virtune.bench.qemu.passthrough import Drive, HostsSide, passed_check
 from virtune.bench.qemu.rig import spread_check
-from virtune.bench.scratch import image_bytes, qcow2_options
+from virtune.bench.scratch import image_bytes
 from virtune.bench.verify import (
     Activity,
     Opened,
@@ -43,6 +43,7 @@ from virtune.bench.verify import iothread_check_under_load as guest_iothread_che
 from virtune.dialects.libvirt.disk import plug_xml
 from virtune.dialects.qemu.guest import GuestMachine, device_commands, machine_argv, node_commands
 from virtune.dialects.qemu.guest import thread_commands as guest_threads
+from virtune.dialects.qemu.images import qcow2_options
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
 from virtune.dialects.text.xml import read_document
 from virtune.flows.run.trial import copied_to
@@ -94,9 +95,20 @@ def nodes(stack: Stack) -> list[Mapping[str, Any]]:
     cache = {"direct": disk.cache in DIRECT_CACHES, "no-flush": disk.cache == "unsafe"}
     pool = disk.rbd or "another"
     on_ceph = {"filename": f'json:{{"driver": "rbd", "pool": "{pool}", "image": "virtune-run-1"}}'}
-    details = {"extended-l2": disk.extended_l2 or False, "lazy-refcounts": disk.lazy_refcounts or False}
+    details: dict[str, Any] = {
+        "extended-l2": disk.extended_l2 or False,
+        "lazy-refcounts": disk.lazy_refcounts or False,
+    }
+    details |= {"data-file": "/d"} if disk.data_file else {}
+    details |= {"encrypt": {"format": "luks"}} if disk.encryption == "luks" else {}
     image = {"cluster-size": disk.cluster_size or 65536, "format-specific": {"data": details}}
-    top = {"node-name": "format0", "drv": disk.format, "detect_zeroes": disk.detect_zeroes, "image": image}
+    top: dict[str, Any] = {
+        "node-name": "format0",
+        "drv": disk.format,
+        "detect_zeroes": disk.detect_zeroes,
+        "image": image,
+    }
+    top["backing_file_depth"] = disk.backing_depth or 0
     below = {"node-name": "file0", "drv": disk.backend, "cache": cache, "image": on_ceph}
     return [below, {**top, "cache": cache}]
 

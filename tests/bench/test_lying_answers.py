@@ -72,12 +72,18 @@ def nodes(**changes: Any) -> list[Mapping[str, Any]]:
     cache = {"direct": True, "no-flush": False, **changes.pop("cache", {})}
     details = {"extended-l2": False, "lazy-refcounts": False}
     top = {
-        "node-name": "format0", "drv": "raw", "detect_zeroes": "off", "cache": cache,
+        "node-name": "format0", "drv": "raw", "detect_zeroes": "off", "cache": cache, "backing_file_depth": 0,
         "image": {"cluster-size": 65536, "format-specific": {"data": details}},
     } | changes.get("top", {})  # fmt: skip
     return [{"node-name": "file0", "drv": "file", "cache": cache, "image": {}} | changes.get("below", {}), top]
 
 
+def of_image(details: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a node shows of its image's own format."""
+    return {"image": {"format-specific": {"data": details}}}
+
+
+ENCRYPTED = {"encrypt": {"format": "luks"}}
 DIRECT, CACHED = Opened(direct="on", proof="flags"), Opened(direct="off", proof="flags")
 QCOW2 = ("disk.format=qcow2",)
 SOME = {"throttle_iops": "500", "throttle_bps": "1048576"}
@@ -174,6 +180,15 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
      lambda: node_checks(asked(*QCOW2, "disk.cluster_size=131072"), nodes(), None)),
     (node_checks, "disk.extended_l2", lambda: node_checks(asked(*QCOW2, "disk.extended_l2=on"), nodes(), None)),
     (node_checks, "disk.lazy_refcounts", lambda: node_checks(asked(*QCOW2, "disk.lazy_refcounts=on"), nodes(), None)),
+    (node_checks, "disk.backing_depth", lambda: node_checks(asked(*QCOW2, "disk.backing_depth=4"), nodes(), None)),
+    (node_checks, "disk.backing_depth",
+     lambda: node_checks(asked(*QCOW2, "disk.backing_depth=0"), nodes(top={"backing_file_depth": 1}), None)),
+    (node_checks, "disk.data_file", lambda: node_checks(asked(*QCOW2, "disk.data_file=on"), nodes(), None)),
+    (node_checks, "disk.data_file",
+     lambda: node_checks(asked(*QCOW2, "disk.data_file=off"), nodes(top=of_image({"data-file": "/d"})), None)),
+    (node_checks, "disk.encryption", lambda: node_checks(asked(*QCOW2, "disk.encryption=luks"), nodes(), None)),
+    (node_checks, "disk.encryption",
+     lambda: node_checks(asked(*QCOW2, "disk.encryption=none"), nodes(top=of_image(ENCRYPTED)), None)),
     *((node_checks, one.knob, lambda one=one: node_checks(asked(f"{one.knob}=500"), nodes(), {one.qmp: 50}))
       for one in LIMITS),
     *((node_checks, one.knob, lambda one=one: node_checks(asked(f"{one.knob}=500"), nodes(), {})) for one in LIMITS),

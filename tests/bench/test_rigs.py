@@ -16,12 +16,13 @@ from tests.conftest import SPAN, User, eventually, generator, marked_processes
 from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify import require_verified
+from virtune.dialects.qemu.images import files_of
 from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.stack import Disk, Stack
-from virtune.model.text import Bytes
+from virtune.model.text import Bytes, setting_text
 from virtune.shell import Warden
 
 pytestmark = pytest.mark.real
@@ -39,6 +40,10 @@ STACKS = {
     "fuse-qcow2": Stack(export="fuse", disk=Disk(aio="io_uring", format="qcow2")),
     "qcow2": Stack(disk=Disk(format="qcow2", cluster_size=Bytes(131072), extended_l2=True, lazy_refcounts=False)),
     "qcow2-full": Stack(disk=Disk(format="qcow2", preallocation="full", l2_cache_size=Bytes(1024**2))),
+    "chain": Stack(disk=Disk(format="qcow2", aio="native", backing_depth=3, l2_cache_size=Bytes(1024**2))),
+    "data-file": Stack(disk=Disk(format="qcow2", aio="io_uring", data_file=True)),
+    "luks": Stack(disk=Disk(format="qcow2", encryption="luks", backing_depth=0, data_file=False)),
+    "fuse-chain": Stack(export="fuse", disk=Disk(format="qcow2", cache="unsafe", backing_depth=1)),
     "limited": Stack(disk=Disk(throttle_iops=5000, throttle_bps=Bytes(50 * 1024**2))),
     "unmap": Stack(disk=Disk(aio="native", discard="unmap", detect_zeroes="unmap")),
     "fuse-iothread": Stack(export="fuse", iothread=True, poll_max_ns=0, disk=Disk(aio="native")),
@@ -106,8 +111,12 @@ def test_a_stack_comes_up_carries_load_and_shows_its_settings(
     if name == "qcow2":
         assert found["disk.cluster_size"] == "131072"
         assert found["disk.extended_l2"] == "on"
+    layout = {name: found.get(f"disk.{name}") for name in ("backing_depth", "data_file", "encryption")}
+    assert layout == {
+        name: None if (one := getattr(stack.disk, name)) is None else setting_text(one) for name in layout
+    }
     for pid in here(bench).processes.values():  # which may carry the next stack, and has let go of this one's image
-        assert str(here(bench).image) not in open_files(pid)
+        assert open_files(pid).isdisjoint(map(str, files_of(stack.disk, here(bench).image or Path())))
 
 
 def test_what_the_daemon_does_not_show_is_said_to_be_unseen_and_never_to_agree(

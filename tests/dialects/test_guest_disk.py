@@ -13,10 +13,10 @@ from virtune.dialects.libvirt.disk import disk_xml
 from virtune.dialects.qemu.guest import (
     guest_arguments,
     guest_command_line,
-    image_line,
     machine_arguments,
     mapping_text,
 )
+from virtune.dialects.qemu.images import image_line, key_of
 from virtune.model.stack import Device, Disk, Machine, Stack
 from virtune.model.text import Bytes
 from virtune.shell import find, run
@@ -32,6 +32,9 @@ STACKS = {
         export="vhost-user-blk",
         disk=Disk(format="qcow2", l2_cache_size=Bytes(1048576), cluster_size=Bytes(65536), lazy_refcounts=True),
     ),
+    "chain": Stack(disk=Disk(format="qcow2", aio="native", backing_depth=2)),
+    "data file": Stack(rig="qemu", disk=Disk(format="qcow2", data_file=True)),
+    "encrypted": Stack(rig="qemu", disk=Disk(format="qcow2", encryption="luks")),
     "as plugged": Stack(
         rig="qemu", device=Device(iothread="io1", num_queues=2, queue_size=256, packed=False), disk=Disk(aio="native")
     ),
@@ -48,8 +51,11 @@ SIZE = 8 * 1024**2
 
 def image_of(stack: Stack, directory: Path) -> Path:
     image = directory / "a disk, of <ours> & 'theirs'.img"
+    if (key := key_of(stack.disk, image)) is not None:
+        key.write_text("a passphrase")
     if line := image_line(stack, image=str(image), size_bytes=SIZE):
-        run(["sh", "-c", line], timeout_seconds=20)
+        quick = line.replace("luks,", "luks,encrypt.iter-time=10,")  # else QEMU takes long to open it
+        run(["sh", "-c", quick], timeout_seconds=20)
     else:
         image.write_bytes(bytes(SIZE))
     return image

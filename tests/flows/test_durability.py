@@ -49,6 +49,9 @@ HONEST = {
     "raw": ("--rig", "vhost-user", "--set", "disk.aio=io_uring"),
     "page cache": ("--rig", "vhost-user", "--set", "disk.cache=writeback"),
     "qcow2": ("--rig", "storage-daemon", "--set", "disk.format=qcow2"),
+    "chain": ("--rig", "vhost-user", "--set", "disk.format=qcow2", "--set", "disk.backing_depth=2"),
+    "data file": ("--rig", "vhost-user", "--set", "disk.format=qcow2", "--set", "disk.data_file=on"),
+    "luks": ("--rig", "vhost-user", "--set", "disk.format=qcow2", "--set", "disk.encryption=luks"),
 }
 
 

@@ -403,6 +403,20 @@ def test_a_resume_after_everything_was_killed_sweeps_and_goes_on(user: User) -> 
             "opens nothing, so cache means nothing there",
         ),
         ("--vary disk.preallocation=off,full", "virtune writes raw images in full"),
+        ("--vary disk.backing_depth=0,1", "backing_depth is a qcow2 option here, and the format is raw"),
+        ("--vary disk.encryption=none,luks", "encryption is a qcow2 option here, and the format is raw"),
+        (
+            "--set disk.format=qcow2 --set disk.data_file=on --vary disk.backing_depth=0,1",
+            "backing_depth and data_file exclude each other here: an image has one of them",
+        ),
+        (
+            "--set disk.format=qcow2 --set disk.preallocation=full --vary disk.backing_depth=0,1",
+            "an image with images below it is empty at first, so preallocation=full cannot be",
+        ),
+        (
+            "--set disk.format=qcow2 --set disk.preallocation=off --vary disk.data_file=off,on",
+            "data_file=on has its metadata preallocated here, so preallocation=off cannot be",
+        ),
     ],
 )
 def test_a_setting_that_would_have_no_effect_is_refused(words: str, sentence: str, user: User) -> None:

@@ -44,6 +44,7 @@ from virtune.bench.verify import (
     since,
     spent_by_crew,
 )
+from virtune.dialects.qemu.images import files_of
 from virtune.dialects.qemu.qmp import (
     EXPORT,
     IOTHREAD,
@@ -424,6 +425,6 @@ def _checks(
     if ground.image is not None and stack.disk.backend == "file":
         now = process.rings()
         checks.append(engine_check(stack.disk.aio, set(now.places) - set(bare.places), now))
-        checks += cache_checks(stack, opened(process, ground.image), nodes)
+        checks += cache_checks(stack, opened(process, *files_of(stack.disk, ground.image)), nodes)
     checks += rbd_checks(stack, nodes)
     return (*checks, *node_checks(stack, nodes, limits))

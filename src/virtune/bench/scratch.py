@@ -23,20 +23,33 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from virtune import shell
+from virtune.bench.layouts import contents, copy_pieces, luks_words, piece_bytes, write_key
 from virtune.bench.port import DiskImageSpec
 from virtune.bounded import opened, read_bounded
+from virtune.dialects.qemu.images import (
+    chain_of,
+    create_commands,
+    data_file_of,
+    escaped,
+    files_of,
+    image_node,
+    key_of,
+    qcow2_options,
+    secret_words,
+)
 from virtune.fio.job import Region
 from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Filesystem, Stack
-from virtune.model.text import format_bytes
+from virtune.model.text import format_bytes, setting_text
 from virtune.probe.access import user_name, why_exchangeable
-from virtune.probe.images import read_qcow2, unwritten_bytes
+from virtune.probe.images import has_clusters, read_qcow2, unwritten_bytes
 from virtune.warden import PARTIAL, identity, is_empty, is_named, note_removed, remove_file
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -194,7 +207,7 @@ _FORMAT = 2
 _PASSING = "-passing"
 """Marks the name of an image that is removed after its run."""
 
-_OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial)?(\.virtune\.json)?")
+_OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2|key)(\.partial)?(\.virtune\.json)?")
 """The names of virtune's files in a scratch directory; no other file is ever read or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
@@ -218,6 +231,21 @@ def measured_in(directory: Path) -> bool:
             except BlockingIOError:
                 return True
     return False
+
+
+_Make = Callable[[Path, int], None]
+"""Makes a file by its path and its open descriptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of an image: of which size its disk is, and how many bytes of that it holds at least."""
+
+    name: str
+    make: _Make
+    size: int
+    holds: int
+    mode: int = 0o644
 
 
 class Scratch:
@@ -293,23 +321,50 @@ class Scratch:
         with different numbers. One with a filesystem has a file with what the plain image holds.
         """
         plain, stem = (_stem(self.span_bytes, number, one) + self._passing for one in (Disk(), disk))
-        raw, size = self._made(f"{plain}.raw", lambda _, file: self._fill(file, warden)), self.span_bytes
+        size = self.span_bytes
+        raw = self._whole([_Part(f"{plain}.raw", lambda _, file: self._fill(file, warden), size, size)])
         if disk.filesystem != "none":
-            filled, size = raw, image_bytes(disk, self.span_bytes)
-            raw = self._made(f"{stem}.raw", functools.partial(self._format, disk, filled, warden), size)
+            size = image_bytes(disk, self.span_bytes)
+            make = functools.partial(self._format, disk, raw, warden)
+            raw = self._whole([_Part(f"{stem}.raw", make, size, size)])
         if disk.format == "raw":
             return raw
-        convert = functools.partial(self._convert, raw, qcow2_options(disk), warden)
-        return self._made(_qcow2_name(stem, disk), convert, size)
+        image = self.directory / _qcow2_name(stem, disk)
+        self._whole(self._parts_of(disk, image, raw, size, warden))
+        if disk.backing_depth and has_clusters(image):  # what an arm wrote: each trial begins as after a snapshot
+            self._qemu_img("emptying the scratch image", create_commands(disk, image, size)[-1], warden)
+        return image
 
-    def _made(self, name: str, make: Callable[[Path, int], None], size: int | None = None) -> Path:
-        """Return an image of this name, where there is no valid one made by `make(its path, its open descriptor)`. It
-        has as many bytes as are loaded, unless a `size` is named.
+    def _parts_of(self, disk: Disk, image: Path, raw: Path, size: int, warden: shell.Warden) -> Iterator[_Part]:
+        """Yield the files of a qcow2 image, each after those that it stands on."""
+        chain, data, key = chain_of(disk, image), data_file_of(disk, image), key_of(disk, image)
+        for path, holds in contents(disk, image, size, self.span_bytes).items():
+            make: _Make = functools.partial(self._convert, str(raw), disk, image, warden)
+            if path in chain:
+                make = functools.partial(self._layer, raw, disk, warden, number=chain.index(path) + 1)
+            elif path == data:
+                make = functools.partial(copy_pieces, raw)
+            elif path == key:
+                make = write_key
+            elif chain or data is not None:
+                make = functools.partial(self._create, disk, image, warden, size)
+            yield _Part(path.name, make, size, holds, mode=0o600 if path == key else 0o644)
+
+    def _whole(self, parts: Iterable[_Part]) -> Path:
+        """Make the files of an image where one is not valid, then all of them: they are of one time. Returns the
+        last.
         """
-        path = self.directory / name
-        size = size or self.span_bytes
-        if _valid(path, self.span_bytes, size):
-            return path
+        files = tuple(parts)
+        if not all(_valid(self.directory / one.name, self.span_bytes, one) for one in files):
+            for one in files if len(files) > 1 else ():
+                remove(self.directory / one.name)
+            for number, one in enumerate(files):
+                self._make(one, sum(later.holds for later in files[number:]))
+        return self.directory / files[-1].name
+
+    def _make(self, part: _Part, needed: int) -> None:
+        """Make a file of an image, in place of one that is not valid, where there is room for it and the others."""
+        path, size = self.directory / part.name, part.size
         witness, partial = path.with_name(path.name + _WITNESS), path.with_name(path.name + PARTIAL)
         beside = partial.with_name(partial.name + _WITNESS)
         for one in (path, witness, partial, beside):
@@ -318,14 +373,14 @@ class Scratch:
                 hint = "move it, or `--scratch DIR` puts images elsewhere"
                 raise PreconditionError(f"{one} is in the way; virtune did not create it", hint=hint)
         try:
-            self._require_room(size)
-            with self._new(partial.name) as file:
+            self._require_room(needed)
+            with self._new(partial.name, part.mode) as file:
                 with self._new(beside.name) as note:
                     said = {"format": _FORMAT, "made_by": "virtune", "span": self.span_bytes, **identity(file)}
                     os.write(note, f"{json.dumps({**said, 'self': identity(note)})}\n".encode())
                     os.fsync(note)  # the host may fail: no image on the disk without its witness
-                make(partial, file)
-                empty = 0 if path.suffix == ".qcow2" else never_written(partial, size)
+                part.make(partial, file)
+                empty = never_written(partial, size) if path.suffix == ".raw" else 0
                 if empty > size - self.span_bytes:
                     raise RigError(f"{format_bytes(empty)} of {partial} stayed unwritten after filling")
                 # a rename keeps the inode: killed at any instant, there is no image without its witness
@@ -344,11 +399,10 @@ class Scratch:
         finally:
             remove(partial)
             remove(beside)
-        return path
 
-    def _new(self, name: str) -> contextlib.AbstractContextManager[int]:
+    def _new(self, name: str, mode: int = 0o644) -> contextlib.AbstractContextManager[int]:
         """Yield the descriptor of a newly created file, never through a link."""
-        return opened(name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR, 0o644, within=self._place)
+        return opened(name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR, mode, within=self._place)
 
     def _require_room(self, size: int) -> None:
         free = shutil.disk_usage(self.directory).free
@@ -383,25 +437,56 @@ class Scratch:
             make_filesystem(disk.filesystem, path, source.fileno(), warden, self.span_bytes)
         self._say(StepEnded(what=what))
 
-    def _convert(self, raw: Path, options: dict[str, str], warden: shell.Warden, path: Path, _: int) -> None:
+    def _convert(
+        self, raw: str, disk: Disk, image: Path, warden: shell.Warden, path: Path, _: int, keep: tuple[int, ...] = ()
+    ) -> None:
+        words = ["qemu-img", "convert", *secret_words(disk, image), "-f", "raw", "-O", "qcow2", "-t", "writeback"]
+        for key, value in (qcow2_options(disk) | luks_words(disk)).items():
+            words += ["-o", f"{key}={value}"]
         what = f"converting the scratch image to {path.name.removesuffix(PARTIAL)}"
         self._say(StepStarted(what=what))
-        command = [shell.find("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", "-t", "writeback", "-W"]
-        for key, value in options.items():
-            command += ["-o", f"{key}={value}"]
+        self._qemu_img(what, [*words, "-W", raw, str(path)], warden, keep)
+        if read_qcow2(path) is None:
+            raise RigError("`qemu-img` reported success and made no qcow2 image", hint=words[0])
+        self._say(StepEnded(what=what))
+
+    def _layer(self, raw: Path, disk: Disk, warden: shell.Warden, path: Path, file: int, *, number: int) -> None:
+        """Make one of the images below an image: the base with all data, the others with every so many-th piece."""
+        if number == disk.backing_depth:
+            self._convert(str(raw), disk, path, warden, path, file)
+            return
+        # a file without a name, which is gone when it is closed
+        with opened(".", os.O_TMPFILE | os.O_RDWR, 0o600, within=self._place) as pieces:
+            copy_pieces(raw, path, pieces, first=number, of=disk.backing_depth or 1, piece=piece_bytes(disk))
+            self._convert(f"/proc/self/fd/{pieces}", disk, path, warden, path, file, keep=(pieces,))
+        below = path.name.removesuffix(PARTIAL).replace(f"-layer{number}.", f"-layer{number + 1}.")
+        words = ("qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", below, str(path))
+        self._qemu_img("chaining scratch images", words, warden)
+
+    def _create(self, disk: Disk, image: Path, warden: shell.Warden, size: int, path: Path, _: int) -> None:
+        """Make the image above a chain, or the metadata of an external data file, with nothing of its own in it."""
+        *words, _named, size_bytes = create_commands(disk, image, size)[-1]
+        data, empty = data_file_of(disk, image), warden.directory / "empty.raw"
+        if data is not None:  # qemu-img would empty that
+            words = [word.replace(escaped(data), escaped(empty)) for word in words]
+        self._qemu_img("making a scratch image", [*words, str(path), size_bytes], warden)
+        if data is not None:
+            amend = ("qemu-img", "amend", "-f", "qcow2", "-o", f"data_file={escaped(data)}", str(path))
+            self._qemu_img("naming a data file", amend, warden)
+            empty.unlink()
+
+    def _qemu_img(self, what: str, command: Sequence[str], warden: shell.Warden, keep: tuple[int, ...] = ()) -> None:
+        """Run qemu-img on scratch images; raises RigError where it fails, PreconditionError where room is lacking."""
         patience_seconds = patience_of(self.span_bytes)
-        with warden.running([*command, str(raw), str(path)], name="convert") as convert:
-            status = convert.wait(patience_seconds)
+        with warden.running([shell.find(command[0]), *command[1:]], name="convert", keep=keep) as child:
+            status = child.wait(patience_seconds)
         if status is None:
             raise RigError(f"{what} did not end within {patience_seconds:.0f} s")
         if status == -signal.SIGXFSZ:
             raise OSError(errno.EFBIG, "File too large")
         if status:
-            _require_no_lack(self.directory, convert.log)
-            raise RigError(f"{what} ended with status {status}", hint=convert.last_words())
-        if read_qcow2(path) is None:
-            raise RigError("`qemu-img` reported success and made no qcow2 image", hint=" ".join(command[:1]))
-        self._say(StepEnded(what=what))
+            _require_no_lack(self.directory, child.log)
+            raise RigError(f"{what} ended with status {status}", hint=child.last_words())
 
 
 _FILLED = "fill.txt"
@@ -458,14 +543,15 @@ def bytes_to_fill(directory: Path, images: Iterable[tuple[Disk, int]], *, span_b
     """Return the bytes to write until these images (disk and number) are in a directory; creates and changes
     nothing.
     """
-    names = set()
+    place, holds = made_place(directory), dict[str, int]()
     for disk, number in images:
         stem = _stem(span_bytes, number, disk)
         # the others are made from the raw one
-        names |= {f"{_stem(span_bytes, number, Disk())}.raw", f"{stem}.raw"}
-        names |= {_qcow2_name(stem, disk)} if disk.format != "raw" else set()
-    place = made_place(directory)
-    return span_bytes * sum(place is None or not is_ours(place / name) for name in names)
+        holds |= {f"{_stem(span_bytes, number, Disk())}.raw": span_bytes, f"{stem}.raw": span_bytes}
+        if disk.format != "raw":
+            files = contents(disk, Path(_qcow2_name(stem, disk)), image_bytes(disk, span_bytes), span_bytes)
+            holds |= {file.name: size for file, size in files.items()}
+    return sum(size for name, size in holds.items() if place is None or not is_ours(place / name))
 
 
 def scratch_files(directory: Path) -> Iterator[Path]:
@@ -550,7 +636,7 @@ def _said(witness: Path) -> Mapping[str, Any]:
     return {}
 
 
-def _valid(path: Path, span: int, size: int) -> bool:
+def _valid(path: Path, span: int, part: _Part) -> bool:
     if not is_ours(path):
         return False
     with contextlib.suppress(OSError):
@@ -559,8 +645,10 @@ def _valid(path: Path, span: int, size: int) -> bool:
             return False
         if path.suffix == ".qcow2":
             # clusters freed by trim or zeroes are served without the disk, and the file shrinks with them
-            return path.stat().st_blocks * 512 >= span
-        return path.stat().st_size == size and never_written(path, size) <= size - span
+            return path.stat().st_blocks * 512 >= part.holds and read_qcow2(path) is not None
+        if path.suffix == ".key":
+            return path.stat().st_size > 0
+        return path.stat().st_size == part.size and never_written(path, part.size) <= part.size - span
     return False
 
 
@@ -580,21 +668,15 @@ def _locked(descriptor: int) -> bool:
         time.sleep(0.05)
 
 
-def qcow2_options(disk: Disk) -> dict[str, str]:
-    """Return the options of `qemu-img` for the disk's qcow2 image."""
-    names = ("cluster_size", "preallocation", "extended_l2", "lazy_refcounts")
-    asked = ((name, getattr(disk, name)) for name in names)
-    words = {True: "on", False: "off"}
-    return {name: words[one] if isinstance(one, bool) else str(one) for name, one in asked if one is not None}
-
-
 def _stem(span: int, number: int, disk: Disk) -> str:
     kind = "" if disk.filesystem == "none" else f"-{disk.filesystem}"
     return f"virtune-{span}" + (f"-disk{number + 1}" if number else "") + kind
 
 
 def _qcow2_name(stem: str, disk: Disk) -> str:
-    label = "-".join(f"{key.replace('_', '')}{value}" for key, value in qcow2_options(disk).items())
+    several = {"backing_depth": disk.backing_depth, "data_file": disk.data_file, "encryption": disk.encryption}
+    words = qcow2_options(disk) | {name: setting_text(one) for name, one in several.items() if one and one != "none"}
+    label = "-".join(f"{name.replace('_', '')}{value}" for name, value in words.items())
     return f"{stem}-{label or 'default'}.qcow2"
 
 
@@ -629,13 +711,14 @@ def difference_outside(
     through files in the directory. Raises RigError when an image cannot be read.
     """
     for image in images:
-        drop_cache(image)
+        for file in files_of(stack.disk, image):
+            drop_cache(file)
         for region in (place for one in regions for place in one.each()):
             try:
                 if stack.disk.format == "raw":
                     at = _differs(image, region, mark, begin=region.offset)
                 else:
-                    at = _in_qcow2(image, stack.disk.format, region, mark, directory / "outside.raw")
+                    at = _in_qcow2(image, stack.disk, region, mark, directory / "outside.raw")
             except OSError as error:
                 raise RigError(f"cannot read {image}: {error.strerror}") from None
             if at is not None:
@@ -649,12 +732,13 @@ def _differs(path: Path, region: Region, mark: str, *, begin: int) -> int | None
         return next((offset for offset, block in region.blocks(mark) if file.read(len(block)) != block), None)
 
 
-def _in_qcow2(image: Path, kind: str, region: Region, mark: str, read: Path) -> int | None:
+def _in_qcow2(image: Path, disk: Disk, region: Region, mark: str, read: Path) -> int | None:
     # `qemu-img dd` takes count= for the end of what it copies, not for its length
-    file = {"driver": kind, "file": {"driver": "file", "filename": str(image)}}
-    part = json.dumps({"driver": "raw", "offset": region.offset, "size": region.size, "file": file})
+    node = image_node(disk, image)
+    part = json.dumps({"driver": "raw", "offset": region.offset, "size": region.size, "file": node})
     try:
-        command = [shell.find("qemu-img"), "convert", "-O", "raw", f"json:{part}", str(read)]
+        secret = secret_words(disk, image)
+        command = [shell.find("qemu-img"), "convert", *secret, "-O", "raw", f"json:{part}", str(read)]
         shell.run(command, timeout_seconds=_COPY_SECONDS)
         return _differs(read, region, mark, begin=0)
     except shell.CommandError as error:

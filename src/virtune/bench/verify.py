@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE
+from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, OPENED
 from virtune.model.counters import OF_URING, thread_role
 from virtune.model.errors import NotInForceError
 from virtune.model.evidence import UNDER_LOAD, Check, InForce
@@ -278,13 +278,19 @@ class Opened:
     hidden: bool = False
 
 
-def opened(process: Process, image: Path) -> Opened:
-    """Return whether a process opened a file with O_DIRECT; unknown if it does not hold it, or holds it both ways."""
-    flags = process.opened(image)
-    if flags is None:
-        return Opened(direct=None, proof="the process's descriptors are not shown to us", hidden=True)
-    if not flags:
-        return Opened(direct=None, proof="the process does not hold the file open")
+def opened(process: Process, *files: Path) -> Opened:
+    """Return whether a process opened all files of an image with O_DIRECT; unknown if it does not hold one, or holds
+    them both ways.
+    """
+    flags: dict[int, int] = {}
+    for file in files:
+        held = process.opened(file)
+        if held is None:
+            return Opened(direct=None, proof="the process's descriptors are not shown to us", hidden=True)
+        if not held:
+            what = "the file" if len(files) == 1 else str(file)
+            return Opened(direct=None, proof=f"the process does not hold {what} open")
+        flags |= held
     proof = ", ".join(
         f"opened with{'' if value & os.O_DIRECT else 'out'} O_DIRECT (fdinfo/{number}: flags 0{value:o})"
         for number, value in sorted(flags.items())
@@ -303,7 +309,7 @@ def cache_checks(stack: Stack, held: Opened, nodes: Sequence[Mapping[str, Any]])
     """Check whether the image is opened with O_DIRECT, whether flushes are honoured, and which cache mode that is."""
     disk = stack.disk
     yield direct_check(disk, held)
-    no_flush = [node["cache"]["no-flush"] for node in nodes if node["node-name"] in (FILE_NODE, FORMAT_NODE)]
+    no_flush = [node["cache"]["no-flush"] for node in nodes if node["node-name"] in OPENED]
     ignored = setting_text(any(no_flush)) if no_flush else None
     yield Check("cache.no-flush", setting_text(disk.cache == "unsafe"), ignored, _NODES)
     found, proof = _cache_mode(disk, held.direct, ignored)
@@ -330,12 +336,19 @@ def node_checks(
         ("disk.cluster_size", disk.cluster_size, image.get("cluster-size"), _NODES),
         ("disk.extended_l2", disk.extended_l2, details.get("extended-l2"), _NODES),
         ("disk.lazy_refcounts", disk.lazy_refcounts, details.get("lazy-refcounts"), _NODES),
+        ("disk.backing_depth", disk.backing_depth, format_node.get("backing_file_depth"), _NODES),
+        ("disk.data_file", disk.data_file, "data-file" in details if image else None, _NODES),
+        ("disk.encryption", disk.encryption, _encryption(details) if image else None, _NODES),
     ]
     for one in LIMITS:
         limit = setting_of(stack, BY_ID[one.knob])
         value = None if limits is None and limit else (limits or {}).get(one.qmp, 0)
         rows.append((one.knob, limit, value, "QMP qom-get limits"))
     yield from requested(rows)
+
+
+def _encryption(details: Mapping[str, Any]) -> str:
+    return str(details.get("encrypt", {}).get("format", "none"))
 
 
 def rbd_checks(stack: Stack, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:

@@ -143,6 +143,7 @@ def contradictions(stack: stacks.Stack) -> tuple[str, ...]:
         ]
     if disk.extended_l2 and disk.cluster_size is not None and disk.cluster_size < 16384:
         found.append("extended_l2 needs clusters of at least 16k")
+    found += _layout_contradictions(disk)
     found += _limit_contradictions(disk)
     found += _rbd_contradictions(stack)
     if disk.backend == "null-co" and disk.format != "raw":
@@ -159,6 +160,20 @@ def contradictions(stack: stacks.Stack) -> tuple[str, ...]:
     if disk.backend != "null-co" and disk.null_latency_ns:
         found.append("null_latency_ns belongs to backend=null-co")
     return tuple(found)
+
+
+def _layout_contradictions(disk: stacks.Disk) -> Iterator[str]:
+    """Yield what contradicts an image of several files, or an encrypted one."""
+    plain = {"backing_depth": (None, 0), "data_file": (None, False), "encryption": (None, "none")}
+    asked = [name for name, usual in plain.items() if getattr(disk, name) not in usual]
+    if disk.format != "qcow2":
+        yield from (f"{name} is a qcow2 option here, and the format is {disk.format}" for name in asked)
+    if len(asked) > 1:
+        yield f"{' and '.join(asked)} exclude each other here: an image has one of them"
+    if disk.backing_depth and disk.preallocation not in (None, "off"):
+        yield f"an image with images below it is empty at first, so preallocation={disk.preallocation} cannot be"
+    if disk.data_file and disk.preallocation not in (None, "metadata"):
+        yield f"data_file=on has its metadata preallocated here, so preallocation={disk.preallocation} cannot be"
 
 
 def _rbd_contradictions(stack: stacks.Stack) -> Iterator[str]:

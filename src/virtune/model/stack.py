@@ -151,6 +151,7 @@ Format = Literal["raw", "qcow2"]
 Cache = Literal["none", "writeback", "writethrough", "directsync", "unsafe"]
 Aio = Literal["threads", "native", "io_uring"]
 Preallocation = Literal["off", "metadata", "falloc", "full"]
+Encryption = Literal["none", "luks"]
 Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
 Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
@@ -184,6 +185,9 @@ PLUGGED: frozenset[str] = frozenset({"virtio-blk", "virtio-scsi", "nvme"})
 WRITABLE: frozenset[str] = frozenset({"ahci", "ide"})
 """The buses on which QEMU refuses a read-only disk: the image is opened for writing whatever the load does."""
 
+BACKING_MAX = 10
+"""The most images below one that a rig makes."""
+
 DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 """The cache modes that open the image with O_DIRECT."""
 
@@ -199,8 +203,8 @@ class Disk:
     """One disk: back end, format and the options QEMU's block layer gives it.
 
     `None` means "QEMU's default", so that a default is not reported as chosen. `rbd` is the pool of a disk on
-    Ceph (`virtune.model.stack` reads it). With a `filesystem` the guest mounts the disk, and the load is on a file
-    in it.
+    Ceph (`virtune.model.stack` reads it). `backing_depth` images are below a qcow2 one; with a `data_file` its data
+    is in a raw file beside it. With a `filesystem` the guest mounts the disk, and the load is on a file in it.
     """
 
     backend: Backend = "file"
@@ -221,6 +225,9 @@ class Disk:
     throttle_bps_read: Bytes | None = None
     throttle_bps_write: Bytes | None = None
     null_latency_ns: int = 0
+    backing_depth: int | None = field(default=None, repr=False)
+    data_file: bool | None = field(default=None, repr=False)
+    encryption: Encryption | None = field(default=None, repr=False)
     rbd: str | None = field(default=None, repr=False)
     filesystem: Filesystem = field(default="none", repr=False)
 

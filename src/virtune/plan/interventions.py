@@ -36,7 +36,8 @@ NULL_CO: Changes = (
     ("disk.backend", "null-co"),
     *((name, None) for name in (
         "disk.format", "disk.aio", "disk.cache", "disk.discard", "disk.detect_zeroes", "disk.cluster_size",
-        "disk.preallocation", "disk.extended_l2", "disk.lazy_refcounts", "disk.l2_cache_size", "guests.spread",
+        "disk.preallocation", "disk.extended_l2", "disk.lazy_refcounts", "disk.l2_cache_size", "disk.backing_depth",
+        "disk.data_file", "disk.encryption", "guests.spread",
     )),
 )  # fmt: skip
 """No device, no file and no engine: QEMU's null-co answers at once."""

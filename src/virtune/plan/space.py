@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Choice, Knob, Number, Size, Support, Switch
-from virtune.model.knobs import BY_ID, whole_plot
+from virtune.model.knobs import BY_ID, TURNED, whole_plot
 from virtune.model.reason import Reason, Why, because
 from virtune.model.search import FIRST_ROUND, Factor, Phase, Removed, Search
 from virtune.model.stack import DIRECT_CACHES, POLL_DEFAULT_NS, Stack
@@ -119,6 +119,9 @@ def effective(stack: Stack) -> Stack:
             extended_l2=bool(disk.extended_l2),
             lazy_refcounts=bool(disk.lazy_refcounts),
             preallocation=disk.preallocation or "off",
+            backing_depth=disk.backing_depth or 0,
+            data_file=bool(disk.data_file),
+            encryption=disk.encryption or "none",
         )
     polls = stack.in_iothread and stack.poll_max_ns is None
     return replace(
@@ -214,6 +217,7 @@ def _all_values(knob: Knob, host: HostSupport) -> tuple[str, ...]:
 _USUAL: Mapping[str, tuple[str, ...]] = {
     "iothread.poll_max_ns": ("0", str(POLL_DEFAULT_NS)),
     "disk.cluster_size": ("64k", "2M"),
+    "disk.backing_depth": ("0", "1", "4"),
 }
 """Values for number knobs without a list: QEMU's default, and the other value that is sometimes recommended."""
 
@@ -332,7 +336,7 @@ _DEPENDS: Mapping[str, Callable[[Stack], bool]] = {
     "iothread.poll_max_ns": lambda stack: stack.in_iothread,
     "export.num_queues": lambda stack: stack.export == "vhost-user-blk",
     **dict.fromkeys(
-        ("disk.cluster_size", "disk.extended_l2", "disk.l2_cache_size", "disk.lazy_refcounts", "disk.preallocation"),
+        (knob.id for knob in TURNED if any(need.endswith("disk.format=qcow2") for need in knob.needs)),
         lambda stack: stack.disk.format == "qcow2",
     ),
 }

@@ -160,6 +160,20 @@ def read_qcow2(image: Path) -> Qcow2 | None:
     return None
 
 
+_TABLE = struct.Struct(">IQ")
+_TABLE_AT = 36
+_TABLE_BYTES = 32 * 1024**2
+"""A qcow2 image's table of tables: how many entries of 8 bytes, and where; QEMU takes none that is larger."""
+
+
+def has_clusters(image: Path) -> bool:
+    """Whether a qcow2 image has any cluster of its own; raises OSError where it cannot be read."""
+    with image.open("rb") as file:
+        entries, place = _TABLE.unpack_from(file.read(_TABLE_AT + _TABLE.size), _TABLE_AT)
+        file.seek(place)
+        return any(file.read(min(8 * entries, _TABLE_BYTES)))
+
+
 _FS_IOC_FIEMAP = 0xC020660B
 _FIEMAP_FLAG_SYNC = 0x1
 _EXTENT_LAST = 0x1

@@ -59,6 +59,7 @@ from virtune.dialects.qemu.guest import (
     thread_commands,
     top_node,
 )
+from virtune.dialects.qemu.images import files_of
 from virtune.dialects.qemu.qmp import FORMAT_NODE, Command, DaemonPlaces, undo_commands
 from virtune.model.contradictions import settings_of_second, stack_of_disk
 from virtune.model.counters import thread_role
@@ -574,7 +575,8 @@ class Carried:
         yield self._accelerator_check()
         if ground.image is not None and stack.disk.backend == "file":
             yield engine_check(stack.disk.aio, self._new, self._now)
-            for check in cache_checks(stack, opened(self.process, ground.image), nodes):
+            held = opened(self.process, *files_of(stack.disk, ground.image))
+            for check in cache_checks(stack, held, nodes):
                 yield through_device(check, stack, self.seen)
         for check in rbd_checks(stack, nodes):
             yield through_device(check, stack, self.seen)

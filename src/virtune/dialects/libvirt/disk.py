@@ -183,8 +183,17 @@ def _threads(stack: Stack, number: int) -> tuple[str, tuple[str, ...]]:
 
 
 def _unsaid(stack: Stack) -> tuple[str, ...]:
-    note = "<metadata_cache> is for all metadata of qcow2, where l2-cache-size is for its L2 tables alone"
-    return () if stack.disk.l2_cache_size is None else (note,)
+    disk = stack.disk
+    notes = {
+        "<metadata_cache> is for all metadata of qcow2, where l2-cache-size is for its L2 tables alone": (
+            disk.l2_cache_size is not None
+        ),
+        "libvirt reads in the image which images are below it": bool(disk.backing_depth),
+        "a data file needs libvirt 10.10, which names it as <dataStore> in <source>": bool(disk.data_file),
+        "an encrypted image needs <encryption format='luks'> in <source>, with the UUID of a secret that "
+        "`virsh secret-define` and `virsh secret-set-value` make": disk.encryption == "luks",
+    }
+    return tuple(note for note, applies in notes.items() if applies)
 
 
 _ALIAS = "ua-"

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
+from virtune.dialects.qemu.images import KEY
+from virtune.dialects.qemu.qmp import FORMAT_NODE, IOTHREAD, OPENED, Command, DaemonPlaces, daemon_commands
 from virtune.model.contradictions import stack_of_disk
 from virtune.model.knob import Change
 from virtune.model.knobs import turned
 from virtune.model.stack import MEMORY, PLUGGED, Device, Machine, Mapped, Stack, mapping_of, writes_through
-from virtune.model.text import Bytes, setting_text
 
 DEVICE = "disk0"
 """The id of the disk's device."""
@@ -219,7 +219,7 @@ def node_commands(stack: Stack, places: DaemonPlaces, turn: Turn) -> tuple[Comma
     return tuple(
         replace(command, arguments=_of_turn(command.arguments, turn) | _leave(command, places))
         for command in daemon_commands(stack, places)
-        if command.execute == "blockdev-add" or command.arguments.get("qom-type") == "throttle-group"
+        if command.execute == "blockdev-add" or command.arguments.get("qom-type") in ("throttle-group", "secret")
     )
 
 
@@ -230,7 +230,7 @@ def node_of_turn(name: str, turn: Turn) -> str:
 
 def nodes_of_turn(nodes: Sequence[Mapping[str, Any]], turn: Turn) -> list[Mapping[str, Any]]:
     """Return the nodes of one turn, as `query-named-block-nodes` shows them, under their plain names."""
-    names = {node_of_turn(name, turn): name for name in (FILE_NODE, FORMAT_NODE, LIMIT_NODE)}
+    names = {node_of_turn(name, turn): name for name in (*OPENED, LIMIT_NODE)}
     return [{**node, "node-name": names[node["node-name"]]} for node in nodes if node["node-name"] in names]
 
 
@@ -328,14 +328,17 @@ def switch_method(old: Stack, new: Stack) -> tuple[SwitchMethod, str]:
 
 def _leave(command: Command, places: DaemonPlaces) -> dict[str, bool]:
     """A read-only device refuses a filter that does not say of itself that it is read-only."""
-    return {"read-only": not places.writable} if command.execute == "blockdev-add" else {}
+    own = command.execute != "blockdev-add" or "read-only" in command.arguments
+    return {} if own else {"read-only": not places.writable}
 
 
 def _of_turn(arguments: Mapping[str, Any], turn: Turn) -> dict[str, Any]:
     named = dict(arguments)
-    for key in ("node-name", "file", "id", "throttle-group"):
-        if key in named:
+    for key in ("node-name", "file", "backing", "data-file", "id", "throttle-group"):
+        if key in named and (key, named.get("qom-type")) != ("file", "secret"):  # that is the name of its file
             named[key] = node_of_turn(named[key], turn)
+    if "encrypt" in named:
+        named["encrypt"] = {**named["encrypt"], "key-secret": node_of_turn(KEY, turn)}
     # two turns hold one image open for the moment of the exchange; virtune's own lock keeps others away from it
     if named.get("driver") in ("file", "host_device"):
         named["locking"] = "off"
@@ -435,22 +438,6 @@ def guest_command_line(arguments: Sequence[str]) -> str:
     """Write the options one per line, to be appended to an existing `qemu-system-...` command."""
     pairs = zip(arguments[::2], arguments[1::2], strict=True)
     return " \\\n".join(shlex.join(pair) for pair in pairs)
-
-
-def image_line(stack: Stack, *, image: str, size_bytes: int) -> str | None:
-    """Return the `qemu-img` line that makes an image with the stack's layout, None for one that needs none."""
-    disk = stack.disk
-    if disk.backend != "file" or (disk.format == "raw" and disk.preallocation is None):
-        return None
-    asked: dict[str, Bytes | str | bool | None] = {
-        "cluster_size": disk.cluster_size,
-        "extended_l2": disk.extended_l2,
-        "lazy_refcounts": disk.lazy_refcounts,
-        "preallocation": disk.preallocation,
-    }
-    options = [f"{name}={setting_text(value)}" for name, value in asked.items() if value is not None]
-    words = ["qemu-img", "create", "-f", disk.format, *(["-o", ",".join(options)] if options else [])]
-    return shlex.join([*words, image, str(size_bytes)])
 
 
 def _device(stack: Stack, node: str) -> dict[str, Any]:

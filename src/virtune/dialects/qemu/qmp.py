@@ -2,19 +2,23 @@
 """Write a Stack as the QMP commands that bring it up, and as a command line.
 
 A disk is a chain of block nodes: `file0` (how the image is opened: aio, cache) below `format0` (raw or qcow2) below,
-where a limit is asked for, `limit0` (throttle). `blockdev-add` inherits nothing from node to node, so the cache
-options are written on every node they belong to: set only on the format node, `cache.no-flush` would be lost.
+where a limit is asked for, `limit0` (throttle). The images below it (`layer1` on `layer1-file`, and so on) and its
+external data file (`data0`) are nodes of their own: what QEMU opens by itself has its default engine. `blockdev-add`
+inherits nothing from node to node, so the cache options are written on every node they belong to: set only on the
+format node, `cache.no-flush` would be lost.
 
 What serves the export comes first: QEMU takes a command line in order, and an export must find its IOThread.
 """
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
-from virtune.model.stack import DIRECT_CACHES, Disk, Stack, rbd_place, writes_through
+from virtune.dialects.qemu.images import KEY, chain_of, data_file_of, key_of
+from virtune.model.stack import BACKING_MAX, DIRECT_CACHES, Disk, Stack, rbd_place, writes_through
 
 FILE_NODE = "file0"
 """The node that opens the image; its options are the ones that reach the kernel."""
@@ -24,6 +28,14 @@ FORMAT_NODE = "format0"
 
 COPY_NODE = "copy0"
 """The node of the image that a block job copies a disk to."""
+
+DATA_NODE = "data0"
+"""The node that opens the external data file."""
+
+_LAYER_NODES = tuple(f"layer{number}" for number in range(1, BACKING_MAX + 1))
+
+OPENED = (FILE_NODE, FORMAT_NODE, DATA_NODE, *(f"{one}{end}" for one in _LAYER_NODES for end in ("", "-file")))
+"""Every node of an image."""
 
 EXPORT = "disk"
 """The name of the NBD export."""
@@ -75,8 +87,10 @@ def thread_commands(stack: Stack) -> tuple[Command, ...]:
 
 def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
     disk = stack.disk
-    commands = [Command(execute="blockdev-add", arguments=_file_node(disk, places))]
-    commands.append(Command(execute="blockdev-add", arguments=_format_node(disk, places)))
+    commands = [Command(execute="blockdev-add", arguments=node) for node in _image_nodes(disk, places)]
+    if (key := key_of(disk, PurePath(places.image))) is not None:
+        secret = {"qom-type": "secret", "id": KEY, "file": str(key)}
+        commands.insert(0, Command(execute="object-add", arguments=secret))
     top = FORMAT_NODE
     if asked := disk.limits:
         top = "limit0"
@@ -126,6 +140,23 @@ def command_line(program: str, commands: tuple[Command, ...]) -> str:
         else:
             words += [flags[command.execute], json.dumps(dict(command.arguments), separators=(",", ":"))]
     return shlex.join(words)
+
+
+def _image_nodes(disk: Disk, places: DaemonPlaces) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of an image, each after those that it stands on."""
+    image, below = PurePath(places.image), dict[str, str]()
+    chain = list(zip(_LAYER_NODES, chain_of(disk, image), strict=False))
+    for name, layer in reversed(chain):
+        at = replace(places, image=str(layer), writable=False)
+        yield {**_file_node(disk, at), "node-name": f"{name}-file"}
+        yield {**_format_node(disk, at), "node-name": name, "file": f"{name}-file", **below}
+        below = {"backing": name}
+    if (data := data_file_of(disk, image)) is not None:
+        yield {**_file_node(disk, replace(places, image=str(data))), "node-name": DATA_NODE}
+        below["data-file"] = DATA_NODE
+    encrypted = {"encrypt": {"format": "luks", "key-secret": KEY}} if disk.encryption == "luks" else {}
+    yield _file_node(disk, places)
+    yield {**_format_node(disk, places), **below, **encrypted}
 
 
 def _file_node(disk: Disk, places: DaemonPlaces) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from dataclasses import fields
 from virtune.analyse.study.summarise import summarise
 from virtune.dialects.libvirt import words as libvirt_words
 from virtune.dialects.libvirt.disk import DiskXml, disk_xml
-from virtune.dialects.qemu.guest import guest_arguments, guest_command_line, image_line, machine_arguments
+from virtune.dialects.qemu.guest import guest_arguments, guest_command_line, machine_arguments
+from virtune.dialects.qemu.images import image_line
 from virtune.flows.run.check import fitness
 from virtune.flows.run.sweep import sweep_of
 from virtune.flows.run.tune import tuning_of

@@ -21,10 +21,11 @@ from typing import Any
 
 from virtune import shell
 from virtune.bench.cut import CutDisk, cut_disk
+from virtune.bench.layouts import luks_words, write_key
 from virtune.bench.port import Bench, DiskImageSpec, Session, Surroundings, session
-from virtune.bench.scratch import qcow2_options
 from virtune.bench.verify import require_verified
 from virtune.bounded import opened, read_bounded
+from virtune.dialects.qemu.images import create_commands, image_node, key_of, secret_words
 from virtune.fio.job import data_workload, regions_of
 from virtune.flows.run.trial import Tools, ground_for
 from virtune.model import errors
@@ -170,7 +171,14 @@ class _Subject:
         """
         if not isinstance(self.disk, CutDisk) or self.stack.disk.format == "raw":
             return ""
-        command = [shell.find("qemu-img"), "check", "-q", "-f", self.stack.disk.format, str(self.disk.image)]
+        node = json.dumps(image_node(self.stack.disk, self.disk.image))
+        command = [
+            shell.find("qemu-img"),
+            "check",
+            "-q",
+            *secret_words(self.stack.disk, self.disk.image),
+            f"json:{node}",
+        ]
         done = shell.run(command, timeout_seconds=_PATIENCE_SECONDS, ok=tuple(range(256)))
         said = shell.last_line(done.stderr) or f"qemu-img check ended with {done.status}"
         return "" if done.status in _SOUND else f"its image was damaged: {said}"
@@ -282,10 +290,12 @@ def _disk_of(stack: Stack, tools: Tools, ends: ExitStack) -> CutDisk | Unknown:
         with opened(disk.image, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644) as file:
             os.ftruncate(file, _IMAGE_BYTES)
     else:
-        options = [word for name, value in qcow2_options(stack.disk).items() for word in ("-o", f"{name}={value}")]
-        command = [shell.find("qemu-img"), "create", "-q", "-f", stack.disk.format, *options, str(disk.image)]
-        shell.run([*command, str(_IMAGE_BYTES)], timeout_seconds=_PATIENCE_SECONDS)
-    for path in (disk.image, disk.image.parent):
+        if (key := key_of(stack.disk, disk.image)) is not None:
+            with opened(key, os.O_CREAT | os.O_EXCL | os.O_RDWR) as file:
+                write_key(key, file)
+        for program, *words in create_commands(stack.disk, disk.image, _IMAGE_BYTES, luks_words(stack.disk)):
+            shell.run([shell.find(program), *words], timeout_seconds=_PATIENCE_SECONDS)
+    for path in (*disk.image.parent.iterdir(), disk.image.parent):
         with opened(path, os.O_RDONLY) as file:
             os.fsync(file)
     return disk

@@ -22,6 +22,7 @@ from virtune.bench.rbd import rbd_images
 from virtune.bench.scratch import Scratch
 from virtune.bench.surroundings import IMAGE as NEIGHBOURS
 from virtune.bench.volumes import scratch_volume
+from virtune.dialects.qemu.images import files_of
 from virtune.fio.generator import Clients
 from virtune.flows.run import prepare
 from virtune.flows.run import trial as trials
@@ -257,7 +258,8 @@ def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:
     if study.target is not None:
         yield Path(study.target)
     for stack in trials.scratch_stacks(study):
-        yield from trials.images_for(stack, tools)
+        for image in trials.images_for(stack, tools):
+            yield from files_of(stack.disk, image)
         if stack.neighbour == "io":
             yield tools.scratch_of(stack).image_for(Disk(), tools.warden, NEIGHBOURS)
 

@@ -27,6 +27,7 @@ from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCount
 from virtune.bench.scratch import Scratch, bytes_to_fill, image_bytes
 from virtune.bench.surroundings import IMAGE, cache_state_checks, idle_cost, neighbour, read_once, set_cache
 from virtune.bench.verify import require_verified
+from virtune.dialects.qemu.images import files_of
 from virtune.fio.as_asked import Ran, depth_check, identity_of, load_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
@@ -157,7 +158,8 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
         return DiskImageSpec(image=held.path, size_bytes=held.size_bytes, writes=workload.writes, further=same)
     image, *further = images_for(stack, tools)
     second = further.pop() if stack.spread is not None and several == 1 else None
-    set_cache((image, *further, *([second] if second is not None else [])), stack.cache_state)
+    images = (image, *further, *([second] if second is not None else []))
+    set_cache([file for one in images for file in files_of(stack.disk, one)], stack.cache_state)
     size = image_bytes(stack.disk, study.span_bytes)
     spec = DiskImageSpec(image=image, size_bytes=size, writes=workload.writes, second=second, further=tuple(further))
     return replace(spec, copy=copy_for(stack, tools))
@@ -189,7 +191,8 @@ def images_for(stack: Stack, tools: Tools) -> list[Path]:
 def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> Iterator[evidence.Check]:
     """Yield what is found of the images' place, and of how much of them is cached."""
     images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
-    yield from cache_state_checks([_file_of(image) or image for image in images], stack.cache_state)
+    files = [file for image in images for file in files_of(stack.disk, _file_of(image) or image)]
+    yield from cache_state_checks(files, stack.cache_state)
     if stack.place != "target" and ground.image is not None:
         inside = ground.image.resolve().parent == tools.scratch_of(stack).directory.resolve()
         found = stack.place if inside else "target"
