@@ -15,7 +15,7 @@ from virtune.fio.generator import Clients
 from virtune.flows.run.prepare import resumed
 from virtune.flows.run.trial import ReadingProgress, Tools, before_seconds, reads_first
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
-from virtune.model.stack import Stack
+from virtune.model.stack import During, Stack
 from virtune.model.study import FirstRead
 from virtune.plan.trials import TimedStudy, first_read_seconds_max, seen_of
 from virtune.report.pages.study import first_read_lines
@@ -108,6 +108,14 @@ def test_a_reading_may_take_a_share_of_the_time_and_is_forecast(tmp_path: Path) 
     assert before_seconds(as_found) == before_seconds(replace(as_found, span_bytes=1))
     endless = replace(large, span_bytes=10**15)
     assert before_seconds(endless) - before_seconds(replace(large, span_bytes=1)) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(("during", "images"), [("none", 1), ("backup", 2)])
+def test_the_copy_of_a_block_job_is_filled_and_not_read(during: During, images: int, tmp_path: Path) -> None:
+    asked = replace(study_on(Stack(rig="qemu", during=during)), scratch=str(tmp_path), span_bytes=10**9)
+    plain = replace(study_on(Stack(rig="qemu")), scratch=str(tmp_path), span_bytes=10**9)
+    filled, of_one = (before_seconds(one) - before_seconds(replace(one, span_bytes=1)) for one in (asked, plain))
+    assert filled == pytest.approx(images * of_one)
 
 
 def test_what_an_earlier_study_read_is_no_cost_of_its_rig() -> None:

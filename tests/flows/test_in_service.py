@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SPAN, User, eventually, generator, marked_processes
+from tests.conftest import SPAN, TEMPORARY, User, eventually, generator, marked_processes
 
 from virtune.model.steady import Steadied
 from virtune.store.store import Store
@@ -34,7 +34,7 @@ def load_pids(mark: str = "/load.fio") -> list[int]:
             words = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if Path(words[0]).name == "fio" and mark in " ".join(words):
+        if Path(words[0]).name == "fio" and f"{TEMPORARY}/" in " ".join(words) and mark in " ".join(words):
             found.append(int(place.name))
     return found
 

@@ -6,7 +6,8 @@ measured time is spent beside it: a backup when it is over, a mirror when both a
 meanwhile are what they are with any such job: a backup first copies what they replace, a mirror copies them later.
 
 The copy is opened as the disk is (aio, cache), so that what is seen of the disk's engine stays true, and it is
-written in full beforehand, so that each pass finds the same blocks allocated.
+written in full beforehand, so that each pass finds the same blocks allocated. It is looked at 50 times a second,
+which takes 2 % of a CPU, of which half is QEMU's.
 """
 
 import contextlib

@@ -507,16 +507,19 @@ def all_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) ->
 def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) -> float:
     """Estimate the time until the first trial can begin."""
     stacks = scratch_stacks(study)
-    images = dict[Path, list[tuple[Disk, int]]]()
+    images, copies = dict[Path, list[tuple[Disk, int]]](), dict[Path, list[tuple[Disk, int]]]()
     for stack in stacks:
         place = directory_of(study) if stack.directory is None else Path(stack.directory)
-        beside = [*([(Disk(), IMAGE)] if stack.neighbour == "io" else []), *copied_to(stack)]
+        beside = [(Disk(), IMAGE)] if stack.neighbour == "io" else []
         images.setdefault(place, []).extend([*((stack.disk, one) for one in range(images_of(stack))), *beside])
+        copies.setdefault(place, []).extend(copied_to(stack))
     to_fill = sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in images.items())
     to_fill += 0 if study.volume is None else study.span_bytes
     # what is filled is not read, and of a target it is known later how large it is
     lasting = sum(len(set(one)) for one in images.values()) + (study.target is not None)
     to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
+    # which are written only
+    to_fill += sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in copies.items())
     return planned.setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
 
 
