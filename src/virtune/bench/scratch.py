@@ -343,7 +343,7 @@ class Scratch:
             if path in chain:
                 make = functools.partial(self._layer, raw, disk, warden, number=chain.index(path) + 1)
             elif path == data:
-                make = functools.partial(copy_pieces, raw)
+                make = functools.partial(self._copied, raw)
             elif path == key:
                 make = write_key
             elif chain or data is not None:
@@ -462,6 +462,12 @@ class Scratch:
         below = path.name.removesuffix(PARTIAL).replace(f"-layer{number}.", f"-layer{number + 1}.")
         words = ("qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", below, str(path))
         self._qemu_img("chaining scratch images", words, warden)
+
+    def _copied(self, raw: Path, path: Path, file: int) -> None:
+        what = f"copying the scratch image to {path.name.removesuffix(PARTIAL)}"
+        self._say(StepStarted(what=what))
+        copy_pieces(raw, path, file)
+        self._say(StepEnded(what=what))
 
     def _create(self, disk: Disk, image: Path, warden: shell.Warden, size: int, path: Path, _: int) -> None:
         """Make the image above a chain, or the metadata of an external data file, with nothing of its own in it."""
