@@ -39,6 +39,13 @@ def test_a_pattern_that_follows_from_its_place_is_written_flushed_and_looked_for
     assert written.count("rw=write") == after.count("rw=write") == read.count("rw=read") == 3
 
 
+def test_fio_does_it_by_an_engine_that_reaches_the_end() -> None:
+    all_of_them = Clients(engines=frozenset({"io_uring", "libaio", "psync"}))
+    for step in ("write", "read", "refill"):
+        found = words_of(step, FileTarget(path="/disk", size_bytes=64 * MIB), all_of_them)
+        assert {word for word in found if word.startswith("ioengine=")} == {"ioengine=libaio"}
+
+
 def test_each_disk_and_each_queue_is_checked() -> None:
     two = FileTarget(path="/disk", more=("/other",), size_bytes=64 * MIB)
     assert sum(word.startswith("filename=") for word in words_of("write", two)) == 6

@@ -218,6 +218,16 @@ class Clients:
     alike: bool = False
     described: bool = False
 
+    @property
+    def covering(self) -> "Clients":
+        """The same for a load that has to reach the end of its extent: fio without its engine io_uring.
+
+        Short of CPU time that engine ends a pass early, begins again at the first block and counts both passes, so
+        the last blocks are never written although all bytes are counted (seen with fio 3.33 in guests under TCG, in
+        three of five runs, and with libaio in none of ten).
+        """
+        return replace(self, engines=self.engines - {"io_uring"})
+
 
 def program_for(workload: Workload, target: Target, clients: Clients) -> str:
     """Return the load generator of a workload on a target: fio, unless virtune-load can and should run it."""

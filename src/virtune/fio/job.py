@@ -527,7 +527,7 @@ def data_job(step: Step, target: Target, *, mark: str, clients: Clients, seed: i
     """
     workload = data_workload(step, parts_for(target, clients, seed), disks=len(targets_of(target)))
     program = program_for(workload, target, clients)
-    made = fio_job(workload, target, seconds=1.0, ramp_seconds=0.0, seed=1, clients=clients)
+    made = fio_job(workload, target, seconds=1.0, ramp_seconds=0.0, seed=1, clients=clients.covering)
     if step == "refill":
         return made, workload
     words = ["verify=pattern", f'verify_pattern="{mark}"%o']

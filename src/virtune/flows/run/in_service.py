@@ -141,6 +141,7 @@ def _fill(study: Study, arm: Arm, ground: DiskImageSpec, tools: Tools, heard: He
     patience = max(600.0, disks * ground.size_bytes / _SLOWEST_BYTES_PER_SECOND)
     window = Window(seconds=1.0, ramp_seconds=0.0, patience_seconds=patience, heard=heard)
     trial = Trial(number=0, round=1, arm=arm.name, workload=workload.name)
+    tools = replace(tools, clients=tools.clients.covering)
     wrote = sum(map(written_bytes, _run(asked, trial, tools, window, lambda job: job)))
     if wrote < (due := disks * (ground.size_bytes // BLOCK_BYTES * BLOCK_BYTES)):
         raise errors.LoadError(f"only {format_bytes(wrote)} of {format_bytes(due)} of arm {arm.name!r} were written")
