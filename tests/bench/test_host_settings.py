@@ -20,6 +20,7 @@ from tests.killed import dies
 
 from virtune import warden
 from virtune.bench.host_settings import FoundHost, files_of, host_set, settable
+from virtune.model.contradictions import contradictions
 from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event
 from virtune.model.stack import Host, Stack
@@ -139,6 +140,11 @@ def test_a_file_that_is_opened_then_is_read_as_far_ahead_as_was_asked_for(
             for _ in range(64):
                 file.read(4096)
     assert least <= reads() - before <= most
+
+
+def test_a_kernel_reads_ahead_in_pages() -> None:
+    assert contradictions(Stack(rig="metal", host=Host(read_ahead_kb=128))) == ()
+    assert "a multiple of 4" in contradictions(Stack(rig="metal", host=Host(read_ahead_kb=65)))[0]
 
 
 def test_the_device_that_holds_the_filesystem_says_how_far_ahead_is_read() -> None:

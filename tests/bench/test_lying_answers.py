@@ -6,6 +6,7 @@ and the tests fail for a verifier, or a setting of one, that has none.
 """
 
 import ast
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,14 @@ from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
 from virtune.bench.during import BlockJob
 from virtune.bench.guest.agent import Mounted
-from virtune.bench.qemu.carried import Carried, FurtherDisks, memory_checks, place_checks, through_device
+from virtune.bench.qemu.carried import (
+    Carried,
+    FurtherDisks,
+    memory_checks,
+    place_checks,
+    require_memory,
+    through_device,
+)
 from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import images_check, spread_check
 from virtune.bench.qmp import Monitor
@@ -39,6 +47,7 @@ from virtune.bench.verify import (
     rbd_checks,
 )
 from virtune.dialects.qemu.guest import device_id
+from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import LIMITS, During, Stack, with_setting
@@ -273,6 +282,16 @@ def test_memory_on_other_pages_than_asked_for_is_found_out(tmp_path: Path) -> No
     assert (check.agrees, check.found) == (False, "4096")
 
 
+@pytest.mark.parametrize(
+    ("here", "nodes", "fits"),
+    [("0-1", "1", True), ("0-1", "1,0", True), ("0,8", "8", True), ("0,8", "0-1", False), ("0,8", "5", False)],
+)
+def test_only_nodes_that_the_host_has_can_hold_memory(here: str, nodes: str, fits: bool, tmp_path: Path) -> None:
+    (tmp_path / "online").write_text(f"{here}\n")
+    with contextlib.nullcontext() if fits else pytest.raises(RigError, match=f"has the NUMA nodes {here}, and"):
+        require_memory(asked(f"memory.numa={nodes}").machine, online=tmp_path / "online")
+
+
 MAPS = "7f00 {policy} file=/memfd:memory-backend-memfd\\040(deleted) dirty=9 mapped=9{pages} kernelpagesize_kB=4\n"
 
 
@@ -289,6 +308,10 @@ MAPS = "7f00 {policy} file=/memfd:memory-backend-memfd\\040(deleted) dirty=9 map
         ("0-1", "bind:0-1", " N0=9", "0-1"),
         ("0,1", "bind=static:0-1", " N0=5 N1=4", "0,1"),
         ("0", "bind:0", "", "0"),
+        ("1", "bind:1", " N0=4 N1=5", "0,1"),
+        ("1", "bind:1", " N0=9", "0"),
+        ("0-1", "bind:0-1", " N1=9", "0-1"),
+        ("1,0", "bind:0-1", " N0=9", "1,0"),
     ],
 )
 def test_memory_on_other_nodes_than_asked_for_is_found_out(

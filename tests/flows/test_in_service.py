@@ -155,6 +155,14 @@ REFUSED = {
     "no rule": ("--steady-rule iops:5", "it is not a rule such as iops_slope:0.3%/30s"),
     "no window": ("--steady-rule iops:5%/1s", "a whole number of seconds, 2 at least"),
     "no room": ("--steady-limit 10s", "its window of 30 s does not fit into 10 s"),
+    "no room beside the ramp": (
+        "--steady-rule iops:5%/4s --steady-limit 5s --ramp 3s",
+        "4 s are looked at, after a ramp of 3 s",
+    ),
+    "emptied each time": (
+        "--set disk.format=qcow2 --set disk.backing_depth=1 --precondition",
+        "nothing that is written before stays",
+    ),
     "no limit": ("--steady-rule iops:0%/5s", "more than 0 %"),
     "nothing kept": ("--set disk.backend=null-co --precondition", "nothing to write in full"),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of several files as arms: their settings are in force, their data is kept, and nothing of them is left."""
+"""Images of several files as arms: their settings are verified, their data is kept, and nothing of them is left."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def own(user: User, tmp_path: Path) -> User:
     return user
 
 
-def in_force(document: Any, setting: str) -> dict[str, Any]:
+def verified(document: Any, setting: str) -> dict[str, Any]:
     """What was found of a setting, by arm; all that was asked for agrees."""
     checks = [(arm["name"], one) for arm in document["arms"] for one in arm["in_force"]]
     assert not [one for _, one in checks if one["agrees"] is False]
@@ -31,7 +31,7 @@ def in_force(document: Any, setting: str) -> dict[str, Any]:
 
 def test_depths_are_compared_and_their_images_go_with_the_others(own: User) -> None:
     words = (*QCOW2, "--vary", "disk.backing_depth=0,1,4", *CALM, *SHORT)
-    found = in_force(own.run("compare", *words).json(), "disk.backing_depth")
+    found = verified(own.run("compare", *words).json(), "disk.backing_depth")
     assert found == {"backing_depth=0": "0", "backing_depth=1": "1", "backing_depth=4": "4"}
     assert "backing_depth=4" in own.run("show", "last", "--verbose").stdout
     report = own.home / "report.txt"
@@ -49,10 +49,25 @@ def test_depths_are_compared_and_their_images_go_with_the_others(own: User) -> N
 def test_what_is_written_through_a_layout_is_read_outside_of_it(knob: str, value: str, own: User) -> None:
     words = (*QCOW2, "--set", f"{knob}={value}", "--workload", "randwrite-4k", "--check-data", *CALM, *SHORT)
     document = own.run("compare", "measure", "--rig", "vhost-user", *words).json()
-    assert in_force(document, "data") == {document["arms"][0]["name"]: "kept"}
+    assert verified(document, "data") == {document["arms"][0]["name"]: "kept"}
     (check,) = [one for one in document["arms"][0]["in_force"] if one["setting"] == "data"]
     assert "then read from the image outside of it" in check["proof"]
-    assert {*in_force(document, knob).values()} == {value}
+    assert {*verified(document, knob).values()} == {value}
+
+
+@pytest.mark.parametrize("engine", ["threads", "native", "io_uring"])
+@pytest.mark.parametrize("load", ["randread-4k", "randwrite-4k"])
+def test_the_engine_of_an_encrypted_image_is_seen_beside_what_encrypts_it(engine: str, load: str, own: User) -> None:
+    words = ("--set", f"disk.aio={engine}", "--set", "disk.encryption=luks", "--workload", load)
+    document = own.run("compare", "measure", *QCOW2, *words, *CALM, *SHORT, "--seconds", "1").json()
+    assert {*verified(document, "disk.aio").values()} == {engine}
+
+
+def test_that_writes_copy_from_below_only_once_is_said(own: User) -> None:
+    words = ("--vary", "disk.backing_depth=0,2", "--workload", "randwrite-4k", "--dry-run")
+    assert "only the first write to a cluster copies it" in own.run("compare", *QCOW2, *words, *CALM).stdout
+    words = ("--vary", "disk.backing_depth=0,2", "--workload", "randread-4k", "--dry-run")
+    assert "only the first write" not in own.run("compare", *QCOW2, *words, *CALM).stdout
 
 
 def test_what_a_killed_run_made_of_a_chain_is_found_and_goes(own: User) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import CALM, User
 
+from virtune.model.contradictions import contradictions
+from virtune.model.stack import Stack
+
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
 
 SHORT = ("--rounds", "2", "--seconds", "0.3", "--ramp", "0.1", "--span", "16M", *CALM)
@@ -80,6 +83,37 @@ def test_a_place_where_no_image_can_lie_is_refused_in_a_sentence(
     ran = user.run("compare", "--arm", "here:", "--arm", f"there:{arm}", *SHORT, status=status)
     assert said in ran.stderr
     assert not Path("/not").exists()
+
+
+def test_two_names_of_one_directory_are_no_two_storages(user: User, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").symlink_to("one")
+    vary = f"disk.place={tmp_path / 'one'},{tmp_path / 'two'}"
+    ran = user.run("compare", "--rig", "metal", "--vary", vary, *SHORT, status=3)
+    assert f"{tmp_path / 'two'} are one directory" in ran.stderr
+
+
+def test_a_directory_that_others_may_exchange_is_refused_by_its_knob(user: User, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    ran = user.run("compare", "--set", f"disk.place={tmp_path / 'open'}", "--vary", "disk.aio=threads,native", *SHORT,
+                   status=3)  # fmt: skip
+    assert "disk.place (guests.spread) names a directory of yours" in ran.stderr
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_dry_run_names_the_directories_and_looks_for_them(there: bool, user: User, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    if there:
+        place.mkdir()
+    words = ("compare", "--arm", "here:", "--arm", f"there:disk.place={place}", "--dry-run")
+    ran = user.run(*words, *SHORT, status=0 if there else 3)
+    assert (f"; in {place} where an arm names it" in ran.stdout) is there
+    assert (f"are to lie in {place}, and there is no such directory" in ran.stderr) is not there
+
+
+def test_a_directory_that_no_arm_can_name_is_refused() -> None:
+    assert "a comma ends a setting" in contradictions(Stack(place="/srv/a,b"))[0]
 
 
 def test_the_scratch_directory_under_another_name_is_the_same_images(user: User) -> None:

@@ -330,9 +330,12 @@ class Scratch:
         if disk.format == "raw":
             return raw
         image = self.directory / _qcow2_name(stem, disk)
-        self._whole(self._parts_of(disk, image, raw, size, warden))
-        if disk.backing_depth and has_clusters(image):  # what an arm wrote: each trial begins as after a snapshot
+        grows = size if disk.backing_depth else 0  # all of it, where all is written
+        self._whole(self._parts_of(disk, image, raw, size, warden), grows=grows)
+        if grows and has_clusters(image):  # what an arm wrote: each trial begins as after a snapshot
             self._qemu_img("emptying the scratch image", create_commands(disk, image, size)[-1], warden)
+        if grows:
+            self._require_room(grows)
         return image
 
     def _parts_of(self, disk: Disk, image: Path, raw: Path, size: int, warden: shell.Warden) -> Iterator[_Part]:
@@ -350,16 +353,16 @@ class Scratch:
                 make = functools.partial(self._create, disk, image, warden, size)
             yield _Part(path.name, make, size, holds, mode=0o600 if path == key else 0o644)
 
-    def _whole(self, parts: Iterable[_Part]) -> Path:
+    def _whole(self, parts: Iterable[_Part], *, grows: int = 0) -> Path:
         """Make the files of an image where one is not valid, then all of them: they are of one time. Returns the
-        last.
+        last. There must be room for as many bytes more as it `grows`.
         """
         files = tuple(parts)
         if not all(_valid(self.directory / one.name, self.span_bytes, one) for one in files):
             for one in files if len(files) > 1 else ():
                 remove(self.directory / one.name)
             for number, one in enumerate(files):
-                self._make(one, sum(later.holds for later in files[number:]))
+                self._make(one, sum(later.holds for later in files[number:]) + grows)
         return self.directory / files[-1].name
 
     def _make(self, part: _Part, needed: int) -> None:

@@ -49,10 +49,14 @@ def steady_job(job: FioJob, workload: Workload, rule: SteadyRule, *, ramp_second
         )
     if any(ENDS_ITSELF & one.as_dict().keys() for one in workload.jobs):
         raise PreconditionError(f"{workload.name} ends after an amount of I/O, steady or not")
+    ramp = math.ceil(ramp_seconds)
+    if rule.limit_seconds < rule.window_seconds + ramp + 1:
+        said = f"within {rule.limit_seconds:g} s no load can be found steady: {rule.window_seconds} s are looked at"
+        raise PreconditionError(f"{said}, after a ramp of {ramp} s", hint="--steady-limit is longer")
     words = {
         "steadystate": rule.fio,
         "steadystate_duration": str(rule.window_seconds),
-        "steadystate_ramp_time": str(math.ceil(ramp_seconds)),
+        "steadystate_ramp_time": str(ramp),
         "group_reporting": "1",
     }
     begin, text = "[global]\n", job.text.replace("new_group=1\n", "")

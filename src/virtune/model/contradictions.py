@@ -70,10 +70,6 @@ def images_of(stack: stacks.Stack) -> int:
 def disks_contradictions(stack: stacks.Stack) -> Iterator[str]:
     if stack.own_images and stack.guests + stack.idle_guests < 2:
         yield "guests.images=on needs two guests: one has an image of its own anyway"
-    if stack.place not in ("target", "scratch") and stack.directory is None:
-        yield f"disk.place={stack.place} is neither target nor scratch nor the absolute path of a directory"
-    if stack.directory is not None and stack.disk.backend != "file":
-        yield f"disk.place={stack.place} is where an image lies, and disk.backend={stack.disk.backend} has none"
     if stack.own_images and stack.spread is not None:
         yield "guests.images=on and guests.spread exclude each other"
     if stack.disks == 1:
@@ -123,7 +119,7 @@ def contradictions(stack: stacks.Stack) -> tuple[str, ...]:
     """Return the contradictions of this stack, a sentence each; empty for a valid one. Each rule is QEMU's own."""
     disk = stack.disk
     found = [*_elsewhere(stack), *disks_contradictions(stack), *stacks.pin_contradictions(stack.pins)]
-    found += (*_host_contradictions(stack), *_during_contradictions(stack))
+    found += (*_place_contradictions(stack), *_host_contradictions(stack), *_during_contradictions(stack))
     if not stack.kind.has_qemu:
         return tuple(found)
     match stack.kind.front:
@@ -195,8 +191,19 @@ def _rbd_contradictions(stack: stacks.Stack) -> Iterator[str]:
         yield "backend=rbd has one disk of one guest here"
 
 
+def _place_contradictions(stack: stacks.Stack) -> Iterator[str]:
+    if stack.place not in ("target", "scratch") and stack.directory is None:
+        yield f"disk.place={stack.place} is neither target nor scratch nor the absolute path of a directory"
+    for directory in (one for one in (stack.directory, stack.spread) if one is not None and "," in one):
+        yield f"an arm cannot name the directory {directory}: a comma ends a setting"
+    if stack.directory is not None and stack.disk.backend != "file":
+        yield f"disk.place={stack.place} is where an image lies, and disk.backend={stack.disk.backend} has none"
+
+
 def _host_contradictions(stack: stacks.Stack) -> Iterator[str]:
     asked, disk = stack.host.asked, stack.disk
+    if (ahead := stack.host.read_ahead_kb) is not None and ahead % 4:
+        yield f"host.read_ahead_kb={ahead}: the kernel reads ahead in pages, so it is a multiple of 4"
     for kind in ("dirty", "dirty_background"):
         if {f"{kind}_ratio", f"{kind}_bytes"} <= asked.keys():
             yield f"host.{kind}_ratio and host.{kind}_bytes exclude each other: the kernel clears one for the other"

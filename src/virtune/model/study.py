@@ -126,6 +126,11 @@ class FirstRead:
     why: Annotated[str, "Why not all was read; empty where it was."] = ""
 
 
+_CHAIN_FILLS = (
+    "with disk.backing_depth only the first write to a cluster copies it from below; what is written again costs no"
+    " more than without images below, so the figures depend on --span, --ramp and --seconds"
+)
+
 KNOB_OF = {"vCPUs": "machine.vcpus", "memory": "machine.memory"}
 """What guests have besides their disks, and the knob of each guest."""
 
@@ -312,7 +317,7 @@ class Study:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What limits its comparison, a sentence each: what the guests of its arms have more or less of though no arm
-        asks for it, a limit that all of them have, and loads that were not steady.
+        asks for it, a limit that all of them have, loads that were not steady, and writes to a chain of images.
         """
         unequal = tuple(
             f"the arms differ in {what}, which none asks for: {', '.join(told)} in all. A difference between them may"
@@ -325,6 +330,8 @@ class Study:
             for one in self.steadied
             if not one.attained
         )
+        if any(arm.stack.disk.backing_depth for arm in self.arms) and any(one.writes for one in self.workloads):
+            restless += (_CHAIN_FILLS,)
         each = [arm.stack.disk.limits for arm in self.arms]
         if len(each) < 2 or not each[0] or any(one != each[0] for one in each):
             return (*unequal, *restless)

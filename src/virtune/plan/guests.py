@@ -227,6 +227,11 @@ def require_fit(study: Study, *, clients: Clients) -> None:
 def _require_steadiable(job: FioJob, workload: Workload, study: Study, stack: Stack) -> None:
     if study.until_steady is not None:
         steady_job(job, workload, study.until_steady, ramp_seconds=study.ramp_seconds)
+    if stack.disk.backing_depth and (study.precondition or study.until_steady is not None):
+        raise PreconditionError(
+            "with disk.backing_depth each trial begins with an empty image above the others, as after a snapshot, so"
+            " nothing that is written before stays: --precondition and --until-steady do nothing for it"
+        )
     if study.precondition and stack.disk.backend == "null-co":
         raise PreconditionError("backend=null-co keeps no data, so there is nothing to write in full")
 

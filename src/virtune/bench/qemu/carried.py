@@ -222,17 +222,17 @@ _KERNELS_OWN = "uring"
 """The role of kernel threads in the process, which it cannot place."""
 
 
-NODES = "/sys/devices/system/node/online"
+NODES = Path("/sys/devices/system/node/online")
 
 
-def require_memory(machine: Machine, pools: Path = POOLS) -> None:
+def require_memory(machine: Machine, pools: Path = POOLS, online: Path = NODES) -> None:
     """Raise RigError with the reason when the host lacks the huge pages for a guest's memory, or a node of it."""
     if machine.numa is not None:
-        here = tree.text(NODES)
+        here = tree.text(str(online))
         # of a list with nodes that are not there the kernel takes the others without a word
-        if isinstance(here, Unknown) or not parse_list(machine.numa) <= parse_list(here):
+        if isinstance(here, Unknown) or not {*parse_list(machine.numa)} <= {*parse_list(here)}:
             has = "knows no NUMA nodes" if isinstance(here, Unknown) else f"has the NUMA nodes {here}"
-            raise RigError(f"this host {has}, and memory.numa={machine.numa} was asked for", hint=f"`cat {NODES}`")
+            raise RigError(f"this host {has}, and memory.numa={machine.numa} was asked for", hint=f"`cat {online}`")
     if machine.hugepages is None:
         return
     size, memory = format_bytes(machine.hugepages), machine.memory or MEMORY
@@ -257,8 +257,9 @@ def memory_checks(machine: Machine, process: Process) -> Iterator[Check]:
         yield Check("memory.hugepages", str(machine.hugepages), None if shown is None else str(shown), proof)
     if machine.numa is not None:
         bound, lies = process.memfd_nodes() or (None, "")
-        astray = bound is not None and not parse_list(lies) <= parse_list(machine.numa)
-        same = bound is not None and not astray and parse_list(bound) == parse_list(machine.numa)
+        asked, pages = {*parse_list(machine.numa)}, {*parse_list(lies)}
+        astray = bound is not None and not pages <= asked
+        same = bound is not None and not astray and {*parse_list(bound)} == asked
         proof = f"/proc/{process.pid}/numa_maps: the memory is bound to {bound or 'no node'}, its pages lie on {lies}"
         found = None if bound is None else machine.numa if same else lies if astray else bound or "any node"
         yield Check("memory.numa", machine.numa, found, proof, hidden=bound is None)

@@ -106,6 +106,8 @@ def show_plan(study: Study, leave: Leave, words: str = "") -> int:
         place = f"a scratch volume of {format_bytes(study.span_bytes)} in {study.volume.words}, removed afterwards"
     if study.target is not None:
         place = f"{study.target}, which is {'written to' if writes else 'read'}"
+    directories = sorted({arm.stack.directory for arm in study.arms if arm.stack.directory is not None})
+    place += f"; in {', '.join(directories)} where an arm names it" if directories else ""
     lines = (
         *([] if words else [question_of(study)]),
         *(f"  {one}" for one in arms),

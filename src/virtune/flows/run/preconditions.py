@@ -268,6 +268,10 @@ def admitted(study: Study, leave: Leave, say: Say) -> Iterator[Held | None]:
     """
     if not study.on_images:
         _require_plain(study)
+    for place in sorted({place for arm in study.arms for place in (arm.stack.directory, arm.stack.spread) if place}):
+        if not Path(place).is_dir():
+            said = f"an arm's images are to lie in {place}, and there is no such directory"
+            raise PreconditionError(said, hint="is it mounted? `mkdir` makes one where none is to be")
     if study.volume is not None:
         require_room(study.volume, study.span_bytes)
     stacks = {arm.stack: _loaded(arm.stack, study) for arm in study.arms if arm.stack.host.asked}

@@ -2,6 +2,7 @@
 """What a study needs before its first trial: images, disks and domains, and every arm seen to come up as asked."""
 
 import contextlib
+import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -177,11 +178,10 @@ def further_directories(study: Study, own: Scratch, say: Say) -> Iterator[dict[s
         raise errors.RefusedTargetError(
             "guests are spread over scratch images, not over a target or a volume and another"
         )
-    for place in places:
-        if not Path(place).is_dir():
-            said = f"an arm's images are to lie in {place}, and there is no such directory"
-            raise errors.PreconditionError(said, hint="is it mounted? `mkdir` makes one where none is to be")
     meant = {place: Path(place).resolve() for place in places}
+    for place, other in itertools.combinations((place for place in meant if place not in spread), 2):
+        if meant[place] == meant[other]:
+            raise errors.PreconditionError(f"disk.place={place} and disk.place={other} are one directory")
     first = None if study.volume is not None else Path(study.scratch).resolve()
     for stack in (one.stack for one in study.arms if one.stack.spread is not None):
         if meant[str(stack.spread)] == (first if stack.directory is None else meant[stack.directory]):
@@ -189,7 +189,7 @@ def further_directories(study: Study, own: Scratch, say: Say) -> Iterator[dict[s
             raise errors.PreconditionError(said, hint="name a directory on another disk")
     with contextlib.ExitStack() as ends:
         others = {*meant.values()} - {first}
-        made = {path: ends.enter_context(Scratch(path, span_bytes=study.span_bytes, say=say)) for path in others}
+        made = {path: ends.enter_context(_named(path, study, say)) for path in others}
         found = {place: made.get(path, own) for place, path in meant.items()}
         for place in sorted({one.stack.directory for one in study.arms if one.stack.directory is not None}):
             below = backing_of(found[place].directory)
@@ -198,6 +198,19 @@ def further_directories(study: Study, own: Scratch, say: Say) -> Iterator[dict[s
             beside = ", the same filesystem as the scratch directory" if same else ""
             say(Noticed(text=f"disk.place={place}: {below.filesystem} on {below.source} ({named}){beside}"))
         yield found
+
+
+@contextlib.contextmanager
+def _named(path: Path, study: Study, say: Say) -> Iterator[Scratch]:
+    with contextlib.ExitStack() as ends:
+        try:
+            made = ends.enter_context(Scratch(path, span_bytes=study.span_bytes, say=say))
+        except errors.PreconditionError as error:
+            raise errors.PreconditionError(error.message, hint=_ELSEWHERE) from None
+        yield made
+
+
+_ELSEWHERE = "disk.place (guests.spread) names a directory of yours, below directories of yours or root's"
 
 
 def ready_domains(study: Study, say: Say) -> "Mapping[str, DomainAccess]":
