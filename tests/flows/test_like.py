@@ -43,6 +43,7 @@ NAMES_OF_DISK = {"target", "line", "source", "driver", "controller"}
 
 OF_VM = {
     "vcpus": 3, "machine": "pc-i440fx-7.2", "emulator": "/no/qemu", "io_weight": 200, "pins": (("emulator", "1"),),
+    "memory_nodes": "1",
     "threads": (DomainThread(number=1, poll_max_ns=0),), "language": "proxmox",
 }  # fmt: skip
 

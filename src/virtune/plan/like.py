@@ -201,6 +201,9 @@ def _pins(at: Looked) -> Iterator[str | LeftBehind]:
             yield LeftBehind(what="each vCPU's own pin", why="all vCPUs of a test guest may use all of these CPUs")
         elif sets:
             yield f"{role}.pin={_union(sets)}"
+    if (nodes := at.domain.memory_nodes) is not None:
+        why = "`--set memory.numa=` binds a test guest's, where this host has such nodes"
+        yield LeftBehind(what=f"memory on NUMA node {nodes}", why=why)
     if at.domain.io_weight is not None:
         yield LeftBehind(what=f"I/O weight {at.domain.io_weight}", why="a test guest has no control group of its own")
 
