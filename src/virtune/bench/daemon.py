@@ -185,7 +185,7 @@ class DaemonBench(Loaded):
                 workers_ns=spent.of("worker"),
                 io_ns=spent.io_ns,
                 loop_rings=self.loop_rings,
-                flushes=flushes or self.stack.disk.encryption == "luks",
+                flushes=flushes,
             )
             checks.append(engine_check_under_load(self.stack.disk.aio, activity))
         if self.iothread is not None:

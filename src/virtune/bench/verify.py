@@ -75,8 +75,8 @@ class Activity:
     `moved` is how far each ring that may serve the disk moved, None where that is not shown; `hidden` are kinds of
     rings that are not visible at all. `workers_ns` is the workers' part of `io_ns`, the CPU time of all I/O threads.
     `alone`: the process serves no other disk. `loop_rings`: its event loop itself runs on io_uring, so a ring also
-    moves for other events. `flushes`: the load causes flushes, or the image is
-    encrypted, which is done in workers with every engine.
+    moves for other events. `flushes`: the load causes flushes, or the image
+    is encrypted: every engine does both in workers.
     """
 
     moved: Mapping[Ring, int | None] = field(default_factory=dict)

@@ -52,7 +52,7 @@ def steady_job(job: FioJob, workload: Workload, rule: SteadyRule, *, ramp_second
     ramp = math.ceil(ramp_seconds)
     if rule.limit_seconds < rule.window_seconds + ramp + 1:
         said = f"within {rule.limit_seconds:g} s no load can be found steady: {rule.window_seconds} s are looked at"
-        raise PreconditionError(f"{said}, after a ramp of {ramp} s", hint="--steady-limit is longer")
+        raise PreconditionError(f"{said}, after a ramp of {ramp} s", hint="a longer --steady-limit")
     words = {
         "steadystate": rule.fio,
         "steadystate_duration": str(rule.window_seconds),

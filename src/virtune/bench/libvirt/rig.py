@@ -263,9 +263,10 @@ class DomainBench(Loaded):
             return tuple(
                 Check(name, value, None, proof, hidden=True) for name, value in asked.items() if value is not None
             )
-        requests = self.operations() - self.requests_before
+        now = self._requests()
+        requests = now.get(self.disk, 0) - self.requests_before
         spent = replace(spent_by(process.pid, since(process, self.spent_before)), requests=requests)
-        older, elsewhere = took(self.rings_before, process.rings(), requests), self._elsewhere()
+        older, elsewhere = took(self.rings_before, process.rings(), requests), self._elsewhere(now)
         others = sum(elsewhere.values())
         # what the domain's other disks may have moved alone tells nothing of this one
         shared = {ring for ring, count in older.items() if count - others < _SHARE * requests}
@@ -302,14 +303,14 @@ class DomainBench(Loaded):
     def operations(self) -> int:
         return self._requests().get(self.disk, 0)
 
-    def _elsewhere(self) -> dict[str, float]:
+    def _elsewhere(self, now: Mapping[str, int]) -> dict[str, float]:
         """Return how many requests each other disk of the domain completed under load; of one with a job, which are
         not counted, any number.
         """
         jobs = {name.rpartition(" of ")[2] for name in self._jobs()}
         return {
             name: math.inf if name in jobs else count - self.all_before.get(name, 0)
-            for name, count in self._requests().items()
+            for name, count in now.items()
             if name != self.disk
         }
 

@@ -333,8 +333,7 @@ class CarriedBench(Loaded):
         if self.stack.disk.backend == "file" and self.counted:
             self.engines.add(loops_of(self.stack), set(self.process.rings().places) - self.held)
             activity = moved_since(self.process, self.rings_before, self.engines.of(loops_of(self.stack)))
-            busy_workers = flushes or self.stack.disk.encryption == "luks"
-            activity = replace(activity, workers_ns=spent.of("worker"), io_ns=spent.io_ns, flushes=busy_workers)
+            activity = replace(activity, workers_ns=spent.of("worker"), io_ns=spent.io_ns, flushes=flushes)
             checks.append(engine_check_under_load(self.stack.disk.aio, activity))
         places = place_checks(self.stack, self.process, f" {UNDER_LOAD}")
         return tuple(check for check in (*checks, *places) if check is not None)
