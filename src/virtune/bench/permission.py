@@ -16,9 +16,10 @@ from pathlib import Path
 from virtune.bench.scratch import never_written
 from virtune.bounded import opened
 from virtune.model.errors import RefusedTargetError
+from virtune.model.facts import Claim, ClaimKind
 from virtune.model.text import format_bytes
 from virtune.probe.access import ours_alone
-from virtune.probe.claims import claims, signed
+from virtune.probe.claims import claim, claims, lasting, signed
 from virtune.probe.holders import identities, locks_on, loops_over, opened_by_any, processes_with, unseen_processes
 from virtune.probe.tree import other_names
 
@@ -83,31 +84,34 @@ def _refuse_writing(
         raise RefusedTargetError(f"the load writes to {target}, which virtune did not create", hint=hint)
     if not os.access(held, os.W_OK):
         raise RefusedTargetError(f"{target} cannot be written to: it, or its filesystem, is read-only")
-    reasons = list(dict.fromkeys(_uses(held, found)))
+    reasons = list(dict.fromkeys(one.text for one in lasting(lambda: _uses(held, found))))
     if reasons and not allow_in_use:
         hint = "`--allow-in-use` overrides this, and destroys what is there"
         raise RefusedTargetError(f"{target} is in use: {'; '.join(reasons)}", hint=hint)
 
 
-def _uses(held: Path, found: os.stat_result) -> Iterator[str]:
-    """Say in words who uses a target, what is on it, and what could not be checked."""
+def _uses(held: Path, found: os.stat_result) -> Iterator[Claim]:
+    """Say who uses a target, what is on it, and what could not be checked."""
+    name = str(held.readlink())
     files, names = identities(held.readlink(), found), list(other_names(held.readlink()))
     holders: list[str] = []
     if stat.S_ISBLK(found.st_mode):
-        yield from (claim.text for claim in claims(held))
+        yield from claims(held)
     else:
         holders += [words for _, words in loops_over(found, files)]
-        yield from (claim.text for claim in signed(str(held), str(held.readlink())))
+        yield from signed(str(held), name)
         if found.st_nlink > 1:
-            yield f"it has {found.st_nlink} names (hard links), and is overwritten under all of them"
+            words = f"it has {found.st_nlink} names (hard links), and is overwritten under all of them"
+            yield claim(ClaimKind.HELD, name, words)
     holders += [f"open in process {pid} ({name})" for pid, name in processes_with(*files)]
     holders += locks_on(held)
-    for name in names:
-        if name.is_file():
-            holders += [f"{words}, as {name}" for words in locks_on(name)]
+    for other in names:
+        if other.is_file():
+            holders += [f"{words}, as {other}" for words in locks_on(other)]
     if not holders and any(opened_by_any(one) for one in (held, *names)):
         holders = ["something has it open, and no process shows it: a container, a socket, an io_uring, the kernel"]
-    yield from holders
+    yield from (claim(ClaimKind.OPEN, name, words) for words in holders)
     unseen = [] if ours_alone(held, found) else unseen_processes()
     if unseen:
-        yield f"others may write to it, and the files of {len(unseen)} processes could not be looked at: {unseen[0]}"
+        words = f"the files of {len(unseen)} processes could not be looked at: {unseen[0]}"
+        yield claim(ClaimKind.UNSEEN, name, f"others may write to it, and {words}")

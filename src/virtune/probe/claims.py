@@ -15,7 +15,7 @@ import re
 import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from virtune import shell, warden
@@ -116,7 +116,7 @@ def claims(
     called = os.path.realpath(path) if root == tree.ROOT else node
     home = sysfs_of(number, root)
     if home is None:
-        return (_claim(ClaimKind.UNSEEN, called, f"/sys/dev/block has no {number}"),)
+        return (claim(ClaimKind.UNSEEN, called, f"/sys/dev/block has no {number}"),)
     found = [*_read_only(home, root), *_held(home, root)]
     family = _family(home, root)
     found += _exported(family, root)
@@ -133,6 +133,19 @@ def claims(
     if here:
         found += signed(node, called)
     return tuple(found)
+
+
+_BRIEF_SECONDS = 1.0
+"""How long what is open may stay so: blkid reads a disk that was written to, of udev's or of another virtune."""
+
+
+def lasting(look: Callable[[], Iterable[Claim]]) -> tuple[Claim, ...]:
+    """Return what is claimed, without what a process has open only for a moment."""
+    until, found = time.monotonic() + _BRIEF_SECONDS, tuple(look())
+    while ClaimKind.OPEN in {one.kind for one in found} and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+        found = tuple(look())
+    return found
 
 
 HIDDEN, UNSHOWN = "", "?"
@@ -190,7 +203,7 @@ def _is_partition(home: str, root: Path) -> bool:
 def _read_only(home: str, root: Path) -> Iterator[Claim]:
     if tree.flag(f"{home}/ro", root) is True:
         name = tree.last(home)
-        yield _claim(ClaimKind.READ_ONLY, name, f"{name} is read-only")
+        yield claim(ClaimKind.READ_ONLY, name, f"{name} is read-only")
 
 
 def _held(home: str, root: Path) -> Iterator[Claim]:
@@ -203,7 +216,7 @@ def _held(home: str, root: Path) -> Iterator[Claim]:
             label = tree.text(f"{member}/holders/{holder}/dm/name", root)
             called = "" if isinstance(label, Unknown) else f" ({label})"
             name = tree.last(member)
-            yield _claim(ClaimKind.HELD, name, f"{name} is part of {holder}{called}")
+            yield claim(ClaimKind.HELD, name, f"{name} is part of {holder}{called}")
 
 
 def _exported(family: dict[str, str], root: Path) -> Iterator[Claim]:
@@ -219,9 +232,7 @@ def _exported(family: dict[str, str], root: Path) -> Iterator[Claim]:
                 continue
             for number, name in family.items():
                 if number == node_number(path, root) or name.startswith(f"{tree.last(path)}n"):
-                    yield _claim(
-                        ClaimKind.HELD, name, f"{name} is offered to other hosts by the NVMe target {system}"
-                    )
+                    yield claim(ClaimKind.HELD, name, f"{name} is offered to other hosts by the NVMe target {system}")
 
 
 def _generic(family: dict[str, str], root: Path) -> dict[str, str]:
@@ -242,7 +253,7 @@ def _mounted(family: dict[str, str], root: Path) -> Iterator[Claim]:
             name = next((device.name for device in devices if device.name in members), None)
         if name is not None:
             text = f"{name} is mounted on {mount.point} ({mount.filesystem})"
-            yield _claim(ClaimKind.MOUNTED, name, text)
+            yield claim(ClaimKind.MOUNTED, name, text)
 
 
 def _swap(family: dict[str, str], root: Path) -> Iterator[Claim]:
@@ -251,7 +262,7 @@ def _swap(family: dict[str, str], root: Path) -> Iterator[Claim]:
         node = os.path.realpath(path) if root == tree.ROOT else path
         name = family.get(node_number(node, root) or "")
         if name is not None:
-            yield _claim(ClaimKind.SWAP, name, f"{name} is swap space")
+            yield claim(ClaimKind.SWAP, name, f"{name} is swap space")
 
 
 def _looped(family: dict[str, str]) -> Iterator[Claim]:
@@ -262,7 +273,7 @@ def _looped(family: dict[str, str]) -> Iterator[Claim]:
             with contextlib.suppress(OSError):
                 node = Path(loop.backing).stat().st_rdev
         if node and node in numbers:
-            yield _claim(ClaimKind.HELD, numbers[node], f"{numbers[node]} is behind {loop.name}")
+            yield claim(ClaimKind.HELD, numbers[node], f"{numbers[node]} is behind {loop.name}")
 
 
 def _under_loop(home: str) -> Iterator[Claim]:
@@ -274,14 +285,14 @@ def _under_loop(home: str) -> Iterator[Claim]:
         return
     for loop in known:
         if loop.file == ours.file and loop.name != name:
-            yield _claim(ClaimKind.HELD, name, f"{loop.name} stands on the same file as {name}: {ours.backing}")
+            yield claim(ClaimKind.HELD, name, f"{loop.name} stands on the same file as {name}: {ours.backing}")
     for pid, program in processes_with(ours.file):
-        yield _claim(ClaimKind.OPEN, name, f"the file behind {name} is open in process {pid} ({program})")
+        yield claim(ClaimKind.OPEN, name, f"the file behind {name} is open in process {pid} ({program})")
     with contextlib.suppress(OSError):
         file = Path(ours.backing)
         if (file.stat().st_dev, file.stat().st_ino) == ours.file:
             for words in locks_on(file):
-                yield _claim(ClaimKind.OPEN, name, f"of the file behind {name}: {words}")
+                yield claim(ClaimKind.OPEN, name, f"of the file behind {name}: {words}")
 
 
 def _exclusive(node: str, called: str) -> Iterator[Claim]:
@@ -290,23 +301,23 @@ def _exclusive(node: str, called: str) -> Iterator[Claim]:
         os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
         if error.errno == errno.EBUSY:
-            yield _claim(ClaimKind.HELD, called, f"{called} is in use: the kernel refuses an exclusive open")
+            yield claim(ClaimKind.HELD, called, f"{called} is in use: the kernel refuses an exclusive open")
         else:
             reason = words_of(error)
-            yield _claim(ClaimKind.UNSEEN, called, f"{called} could not be opened to look at it: {reason}")
+            yield claim(ClaimKind.UNSEEN, called, f"{called} could not be opened to look at it: {reason}")
 
 
 def _open_by(family: dict[str, str], opened: Mapping[str, Sequence[str]]) -> Iterator[Claim]:
     for number, name in family.items():
         for process in opened.get(number, ()):
-            yield _claim(ClaimKind.OPEN, name, f"{name} is open in {process}")
+            yield claim(ClaimKind.OPEN, name, f"{name} is open in {process}")
     hidden = (
         (HIDDEN, "has given an io_uring a file that cannot be looked at, and that may be it"),
         (UNSHOWN, "has an io_uring whose files the kernel does not show, and one of them may be it"),
     )
     for kind, words in hidden:
         for process in opened.get(kind, ()):
-            yield _claim(ClaimKind.UNSEEN, next(iter(family.values()), ""), f"{process} {words}")
+            yield claim(ClaimKind.UNSEEN, next(iter(family.values()), ""), f"{process} {words}")
 
 
 def _open_nodes(entry: str) -> set[str]:
@@ -389,23 +400,23 @@ def signed(node: str, called: str | None = None) -> Iterator[Claim]:
         )
         known = image_format(Path(node))
     except MissingToolError:
-        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: `blkid` is not installed (util-linux)")
+        yield claim(ClaimKind.UNSEEN, name, f"{unsearched}: `blkid` is not installed (util-linux)")
         return
     except shell.CommandError as error:
-        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {error.message}")
+        yield claim(ClaimKind.UNSEEN, name, f"{unsearched}: {error.message}")
         return
     except OSError as error:
-        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {words_of(error)}")
+        yield claim(ClaimKind.UNSEEN, name, f"{unsearched}: {words_of(error)}")
         return
     if found.status == _BLKID_AMBIVALENT:
-        yield _claim(ClaimKind.SIGNED, name, f"{name} carries the signatures of several filesystems or tables")
+        yield claim(ClaimKind.SIGNED, name, f"{name} carries the signatures of several filesystems or tables")
     elif found.status == 0:
-        yield _claim(ClaimKind.SIGNED, name, f"{name} holds {_contents(found.stdout)}")
+        yield claim(ClaimKind.SIGNED, name, f"{name} holds {_contents(found.stdout)}")
     elif found.stderr.strip():
         # blkid exits with 2 both when it found nothing and when it could not read
-        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {shell.last_line(found.stderr) or ''}")
+        yield claim(ClaimKind.UNSEEN, name, f"{unsearched}: {shell.last_line(found.stderr) or ''}")
     elif known is not None:
-        yield _claim(ClaimKind.SIGNED, name, f"{name} is {known}")
+        yield claim(ClaimKind.SIGNED, name, f"{name} is {known}")
 
 
 def _contents(export: str) -> str:
@@ -418,5 +429,5 @@ def _contents(export: str) -> str:
     return "a signature that `blkid` knows"
 
 
-def _claim(kind: ClaimKind, device: str, text: str) -> Claim:
+def claim(kind: ClaimKind, device: str, text: str) -> Claim:
     return Claim(kind=kind, device=device, text=text)

@@ -37,7 +37,7 @@ from virtune.model.evidence import Check
 from virtune.model.facts import Claim, ClaimKind
 from virtune.model.stack import MEMORY, Machine, Stack
 from virtune.model.text import format_bytes
-from virtune.probe.claims import claims
+from virtune.probe.claims import claims, lasting
 from virtune.probe.devices import node_number
 from virtune.shell import Warden
 
@@ -219,7 +219,7 @@ def require_free(drive: Drive, *, allow_in_use: bool) -> None:
 
     `allow_in_use` permits what is on it; what uses it would lose it, and nothing permits that.
     """
-    found = claims(drive.node)
+    found = lasting(lambda: claims(drive.node))
     if uses := _uses(found):
         raise RefusedTargetError(
             f"{drive.node} is in use, and would be gone from this host: {'; '.join(uses)}",
