@@ -263,10 +263,10 @@ class DomainBench(Loaded):
             return tuple(
                 Check(name, value, None, proof, hidden=True) for name, value in asked.items() if value is not None
             )
-        now = self._requests()
+        rings, now = process.rings(), self._requests()  # in this order: what moved a ring by then is in the counts
         requests = now.get(self.disk, 0) - self.requests_before
         spent = replace(spent_by(process.pid, since(process, self.spent_before)), requests=requests)
-        older, elsewhere = took(self.rings_before, process.rings(), requests), self._elsewhere(now)
+        older, elsewhere = took(self.rings_before, rings, requests), self._elsewhere(now)
         others = sum(elsewhere.values())
         # what the domain's other disks may have moved alone tells nothing of this one
         shared = {ring for ring, count in older.items() if count - others < _SHARE * requests}
