@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each call of virtune costs besides its work: counted, since times depend on the machine."""
 
+import os
 import re
 import subprocess
 import sys
@@ -53,9 +54,11 @@ for words in sys.argv[1:]:
 _EXAMPLES = "docs/guide/examples"
 
 
-def _small(*commands: str) -> tuple[dict[str, int], str]:
+def _small(place: Path, *commands: str) -> tuple[dict[str, int], str]:
     """Run commands in a Python that has nothing of the extras; the exit code of each, and what stderr has."""
-    done = subprocess.run([sys.executable, "-c", _SMALL, *commands], capture_output=True, text=True, timeout=120)
+    env = dict(os.environ) | {"TMPDIR": str(place)}  # `clean` tells what it finds of other tests' runs
+    words = [sys.executable, "-c", _SMALL, *commands]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
     ended = [line.split(" => ") for line in done.stdout.splitlines() if line.startswith("=> ")]
     return {words.removeprefix("=> "): int(code) for words, code in ended}, done.stderr
 
@@ -67,14 +70,14 @@ def test_what_reads_and_watches_needs_no_extra(tmp_path: Path) -> None:
         f"explain {_EXAMPLES}/before/run-1.json --json": 0, "probe --json": 0, "knobs --json": 0,
         f"top --once --qmp {tmp_path}/none": 3, f"diagnose --qmp {tmp_path}/none": 3, "clean": 0, "fleet --help": 0,
     }  # fmt: skip
-    ended, said = _small(*commands)
-    assert ended == commands
+    ended, said = _small(tmp_path, *commands)
+    assert ended == commands, said
     assert "is not installed, and this needs it" not in said
 
 
-def test_what_needs_an_extra_says_how_to_get_it() -> None:
+def test_what_needs_an_extra_says_how_to_get_it(tmp_path: Path) -> None:
     commands = ("list", "compare a b", "measure", "report", "serve", "export", "check", "tune --vary disk.aio")
-    ended, said = _small(*commands)
+    ended, said = _small(tmp_path, *commands)
     assert ended == dict.fromkeys(commands, 3)
     assert said.count("is not installed, and this needs it") == said.count("hint: `pip install") == len(commands)
 
