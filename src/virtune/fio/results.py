@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from virtune.fio.consistency import require_consistent, stream_contradictions
+from virtune.fio.diskspd import is_diskspd, read_diskspd, split_reports
 from virtune.fio.options import MOST_JOBS, canonical, facts_of, shown
 from virtune.fio.results_text import ALL_CLIENTS, SECTOR, read_text, split_runs
 from virtune.model.errors import ReadError
@@ -488,12 +489,12 @@ def read_runs(text: str) -> list[FioRun]:
             "fio's terse format is not supported: its fields are told by their place alone, which differs by version",
             hint="run fio with --output-format=json+, or read its normal output",
         )
-    parts = split_runs(text)
+    diskspd = is_diskspd(text)
+    parts = split_reports(text) if diskspd else split_runs(text)
     if len(parts) > MOST_RUNS:
         raise ReadError(f"this holds more than {MOST_RUNS:,} fio runs", hint="give a part of it")
-    return [
-        FioRun(text=part, result=_of_run(number, len(parts), read_text, part)) for number, part in enumerate(parts, 1)
-    ]
+    read = read_diskspd if diskspd else read_text
+    return [FioRun(text=part, result=_of_run(number, len(parts), read, part)) for number, part in enumerate(parts, 1)]
 
 
 def run_of(runs: Sequence[FioRun], number: int) -> FioRun:

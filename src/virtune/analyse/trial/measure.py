@@ -87,7 +87,7 @@ def measurement_of(result: FioResult) -> Measurement:
     streams = result.streams
     if not streams:
         return Measurement(values=())
-    exact = result.source.startswith("json")
+    exact = result.source != "text"
     # of all jobs' flushes; none unless every job that flushed has bins
     kinds = [load.sync for load in result.loads if load.sync is not None]
     bins = [kind.histogram for kind in kinds if kind.histogram is not None]

@@ -35,13 +35,13 @@ class _Result(TypedDict):
     name: Annotated[str, "The name of the file, of the arm and trial, or `standard input`."]
     source: Annotated[
         str,
-        "What was read: fio's JSON with or without bins, or its text.",
-        {"enum": ["json+", "json", "text"]},
+        "What was read: fio's JSON with or without bins, its text, or a report of DiskSpd.",
+        {"enum": ["json+", "json", "text", "diskspd"]},
         At("result.source"),
     ]
     fio: Annotated[
         str | None,
-        "The version of fio, as it calls itself (fio-3.33); null where it does not say.",
+        "The version of fio, as it calls itself (fio-3.33), or of DiskSpd; null where it does not say.",
         At("result.version"),
     ]
     metrics: Annotated[
