@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What virtune reads of other projects' files: `python -m benchmarks.public_files FOLDER [SHOW]`.
 
-FOLDER holds checkouts of libvirt, Xen, qemu-server, virt-manager, fio and PerfKitBenchmarker; which of their folders
-are looked into is in `COLLECTIONS`. Where a VM is there in two languages, both are read and compared disk by disk:
-libvirt's XML with the command line beside it, with xl's and with VMware's file, Proxmox's file with the command line
-beside it.
+FOLDER holds checkouts of libvirt, Xen, qemu-server, virt-manager, fio, PerfKitBenchmarker and VirtualClient; which of
+their folders are looked into is in `COLLECTIONS`. Where a VM is there in two languages, both are read and compared
+disk by disk: libvirt's XML with the command line beside it, with xl's and with VMware's file, Proxmox's file with the
+command line beside it.
 SHOW is how many of the differences are printed (none where nothing is said). `public_files.md` has the counts.
 """
 
@@ -401,6 +401,27 @@ def fio_results(place: Path, counts: Counts) -> None:
             counts.files["right"] += 1
 
 
+def diskspd_results(place: Path, counts: Counts) -> None:
+    """DiskSpd's reports: read with the I/Os of its table of both directions, or of its XML."""
+    for path in sorted(place.glob("*[dD]isk[sS]pd*")) + sorted(place.glob("*Write8k*")):
+        text = text_of(path.read_bytes())
+        table = re.search(
+            r"^Total IO$.*?^total:\s+(\d+) \|\s+(\d+) ", text.replace("\r", ""), re.MULTILINE | re.DOTALL
+        )
+        kinds = [[int(one) for one in re.findall(f"<{kind}>(\\d+)<", text)] for kind in ("BytesCount", "IOCount")]
+        theirs = (int(table[1]), int(table[2])) if table else (sum(kinds[0]), sum(kinds[1]))
+        try:
+            streams = read_result(text).streams
+        except ReadError as error:
+            counts.wrong(path.name, error.message)
+            continue
+        ours = (sum(one.bytes or 0 for one in streams), sum(one.ios or 0 for one in streams))
+        if ours == theirs:
+            counts.files["right"] += 1
+        else:
+            counts.wrong(path.name, f"{ours} bytes and I/Os, where it says {theirs}")
+
+
 def fio_jobs(place: Path, counts: Counts) -> None:
     """fio's example job files: read, or refused by a rule with its line (most load a device that they name)."""
     for path in sorted(place.glob("*.fio")):
@@ -425,6 +446,8 @@ COLLECTIONS: Mapping[str, tuple[str, Callable[[Path, Counts], None]]] = {
     "virt-manager XML alone": ("tests/data/cli", libvirt_alone),
     "fio results": ("tests/data/fio", fio_results),
     "fio job files": ("examples", fio_jobs),
+    "DiskSpd text": ("Examples/DiskSpd", diskspd_results),
+    "DiskSpd XML": ("tests/data", diskspd_results),
 }
 """Each collection: the end of its folder's path in the project's checkout, and what is done with it."""
 
