@@ -70,8 +70,8 @@ image: deb  ## Build an OCI image of the Debian package, without a daemon; needs
 bundle: deb  ## Build an archive that installs it, QEMU and the test guest on hosts of this distribution without a network
 	$(VENV)/python -m tools.bundle
 
-site: ready  ## Build the guide and the reference as a site, into site/
-	$(VENV)/zensical build --strict
+site: ready  ## Build the guide and the reference as the site of this version, into site/VERSION
+	$(VENV)/python -m tools.site
 
 clean:  ## Remove what was built here
 	rm -rf .venv dist build site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
