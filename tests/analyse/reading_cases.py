@@ -30,6 +30,11 @@ LOAD = LoadResult(
 DEVICE = DeviceUse(name="vda", reads=2_395_000, writes=3, read_seconds=190.0, write_seconds=0.0, busy_percent=80)
 
 
+TARGET = (("rw", "randread"), ("ioengine", "libaio"), ("iodepth", "64"), ("latency_target", "500us"))
+FLUSH = Latency(count=8_182, mean_ns=3.63e6)
+"""Nearly always under way."""
+
+
 GOOD = FioResult(source="json", version="fio-3.33", loads=(LOAD,), devices=(DEVICE,))
 
 
@@ -108,7 +113,17 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     "latency-parts, submitting": (of_flow(slat=Latency(mean_ns=10e3)), Weight.NOTE, ("80 % of its time",)),
     "jitter": (GOOD, Weight.NOTE, ("120 us (p50)", "200 us (p95, 1.7 times", "300 us (p99, 2.5 times")),
     "tail-unresolved": (of_flow(ios=50_000), Weight.NOTE, ("50,000 reads", "about 50", "p99.9")),
-    "sync-share": (read_result(recorded("fsync.both")), Weight.NOTE, ("90 %", "10,698", "165 us")),
+    "sync-share": (
+        read_result(recorded("fsync.both")), Weight.NOTE, ("88 %", "10,698", "165 us", "not in the latencies"),
+    ),
+    "sync-share, deep": (of_load(sync=FLUSH), Weight.NOTE, ("99 % of the time: 8,182", "in their latencies too")),
+    "short-run, ended": (
+        of_load(options=(("time_based", "1"), ("runtime", "60"))), Weight.WARNING, ("30 s of the 60 s",),
+    ),
+    "short-run, steady": (
+        of_load(options=(("time_based", "1"), ("runtime", "60s"), ("steadystate", "iops:1%"))),
+        Weight.WARNING, ("once it was steady",),
+    ),
     "kernel-cpu": (GOOD, Weight.NOTE, ("sys 30 %", "usr 10 %", "3.75 us of sys per I/O")),
     "device-busy, not always": (of_device(busy_percent=68.89), Weight.NOTE, ("68.89 %", "no measure of what is")),
     "device-busy": (of_device(busy_percent=99.9), Weight.NOTE, ("99.9 %", "does not prove saturation")),
@@ -128,6 +143,12 @@ SILENT: dict[str, FioResult] = {
     "misnamed, a thread": of_load(name="thread-1", streams=(replace(READ, direction="write"),)),
     "page-cache": GOOD,
     "cut-short": of_load(options=(("rw", "randread"), ("number_ios", "2400000"))),
+    "short-run, as asked": of_load(options=(("time_based", "1"), ("runtime", "30"))),
+    "short-run, the job's end": of_load(options=(("runtime", "60"),)),
+    "latency-parts, behind flushes": of_load(sync=FLUSH),
+    "depth, of a latency target": of_load(depth=64, depth_levels=(("1", 1.0),), options=TARGET),
+    "little, of a latency target": of_load(depth=64, depth_levels=(("1", 1.0),), options=TARGET),
+    "contradiction, of a latency target": of_load(depth=64, depth_levels=(("1", 1.0),), options=TARGET),
     "page-cache, not through the kernel": replace(of_load(engine="nbd", direct=False), devices=()),
     "page-cache, nothing known": replace(of_load(direct=None), devices=()),
     "unserved, sequential": replace(of_load(pattern="read"), devices=(replace(DEVICE, reads=100),)),

@@ -18,7 +18,7 @@ from tests.analyse.recordings import recorded
 from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES, beside, explain
 from virtune.fio.options import facts_of
 from virtune.fio.results import read_result
-from virtune.model.measurement import FioResult
+from virtune.model.measurement import FioResult, Latency
 from virtune.model.remark import OF_LOADS, OF_RESULTS, Remark, Weight
 
 
@@ -88,6 +88,15 @@ def test_every_rule_judges_by_a_kind_of_remark_and_has_both_cases() -> None:
     for name in by:
         assert any(case.partition(",")[0] == name for case in FIRES), name
         assert any(case.partition(",")[0] == name for case in SILENT), name
+
+
+@pytest.mark.parametrize("option", [("iodepth_batch_submit", "16"), ("io_submit_mode", "offload")])
+def test_the_submission_of_a_batch_or_of_another_thread_is_no_share_of_the_jobs_time(option: tuple[str, str]) -> None:
+    load = of_load(depth=32, depth_levels=(("1", 1.0),), options=(("rw", "randread"), ("iodepth", "32"), option))
+    submitting = replace(load.loads[0].streams[0], slat=Latency(mean_ns=20e3))
+    found = explain(replace(load, loads=(replace(load.loads[0], streams=(submitting,)),)))
+    assert not any("submission calls" in one.text for one in found)
+    assert not any(one.id in ("little", "depth") for one in found)
 
 
 def test_every_remark_rests_on_a_number() -> None:

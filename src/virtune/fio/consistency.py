@@ -3,7 +3,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from virtune.fio.options import SYNCHRONOUS, facts_of, milliseconds, size_of, whole
@@ -46,9 +46,17 @@ GATHERING = frozenset({"vsync"})
 _DIRECTIONS = ("read", "write", "trim")
 _UNFILLED = (
     "rate", "thinktime", "iodepth_", "latency_", "fsync", "fdatasync", "sync_file_range", "serialize_overlap",
-    "io_submit_mode", "number_ios",
+    "io_submit_mode", "number_ios", "flow",
 )  # fmt: skip
 """Options (by their first letters) with which a closed loop does not keep its depth filled all the time."""
+
+
+def leaves_depth(options: Iterable[tuple[str, str]], *, but: tuple[str, ...] = ()) -> bool:
+    """Whether an option lets a closed loop hold fewer I/Os in flight than its depth; `but` those that begin so."""
+    return any(
+        name.startswith(_UNFILLED) and not name.startswith(but) and (value not in ("0", "inline") or "depth" in name)
+        for name, value in options
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +271,7 @@ def _of_depth(load: LoadResult, options: Mapping[str, str], *, depth: int, jobs:
     """Compare what was in flight with the depth, by fio's own count of it and by Little's law."""
     levels = [(int(level.lstrip(">=")), share) for level, share in load.depth_levels]
     deeper = [level for level, share in levels if level > depth and share > 0]
-    paused = any(one.startswith(_UNFILLED) and (value != "0" or "depth" in one) for one, value in options.items())
-    filled = depth > 1 and not paused and facts_of(options).engine not in GATHERING
+    filled = depth > 1 and not leaves_depth(options.items()) and facts_of(options).engine not in GATHERING
     done = load.ios
     # a queue that was emptied and filled eight times was full
     closed = filled and "trim" not in options.get("rw", "") and done >= 8 * depth * jobs

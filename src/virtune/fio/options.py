@@ -440,6 +440,14 @@ def canonical(options: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {_ALIASES.get(name, name): value for name, value in options}
 
 
+def verifies_after(options: Mapping[str, str]) -> bool:
+    """Whether a job reads what it wrote, when all is written."""
+    writes = options.get("rw", "read").partition(":")[0] in ("write", "randwrite")
+    off = ("0", "none", "null")
+    asked = options.get("verify", "0") not in off and options.get("do_verify", "1") != "0"
+    return writes and asked and options.get("verify_backlog", "0") == "0"
+
+
 def facts_of(options: Mapping[str, str]) -> JobFacts:
     """Read the facts out of the options of one job; what a job does not set has fio's default."""
     pattern = options.get("rw", "read").partition(":")[0]

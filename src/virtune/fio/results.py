@@ -14,6 +14,7 @@ of it.
 """
 
 import codecs
+import itertools
 import json
 import math
 import re
@@ -24,7 +25,7 @@ from typing import Any, TypeVar
 
 from virtune.fio.consistency import require_consistent, stream_contradictions
 from virtune.fio.diskspd import is_diskspd, read_diskspd, split_reports
-from virtune.fio.options import MOST_JOBS, canonical, facts_of, shown
+from virtune.fio.options import MOST_JOBS, canonical, facts_of, shown, verifies_after
 from virtune.fio.results_text import ALL_CLIENTS, SECTOR, read_text, split_runs
 from virtune.model.errors import ReadError
 from virtune.model.measurement import STREAMS, DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
@@ -95,6 +96,7 @@ def result_of(document: FioObject) -> FioResult:
         _load(entry, options_of(document, entry), _shared(document), names[_name(entry)], f"jobs[{number}]")
         for number, entry in enumerate(entries)
     ]
+    loads = _in_turn(loads)
     kinds = [kind for load in loads for stream in load.streams for kind in (stream.clat, stream.lat)]
     return FioResult(
         source="json+" if any(kind and kind.histogram for kind in kinds) else "json",
@@ -104,6 +106,20 @@ def result_of(document: FioObject) -> FioResult:
         ended=_float(document, "timestamp", "document"),
         elapsed=max((found for entry in entries if (found := _float(entry, "elapsed", "jobs"))), default=None),
     )
+
+
+def _in_turn(loads: list[LoadResult]) -> list[LoadResult]:
+    """Give the jobs of a group that began later than its others, or waited for one, a group of their own."""
+    free = itertools.count(1 + max((load.group or 0 for load in loads), default=0))
+    first, later = dict[int | None, tuple[str, str]](), dict[tuple[object, ...], int]()
+    found = []
+    for load in loads:
+        begin = load.option("wait_for") or "", (load.option("startdelay") or "").lstrip("0")
+        if begin != first.setdefault(load.group, begin):
+            key = load.group, *begin
+            load = replace(load, group=later[key] if key in later else later.setdefault(key, next(free)))  # noqa: PLW2901
+        found.append(load)
+    return found
 
 
 def _name(entry: FioObject) -> tuple[str, ...]:
@@ -140,6 +156,8 @@ def _load(
 ) -> LoadResult:
     streams = _flows(entry, where)
     facts = facts_of(options) if options is not None else None
+    if options is not None and verifies_after(options):
+        streams = tuple(stream for stream in streams if stream.direction != "read")
     if options is not None and options.get("lat_percentiles") not in (None, "0"):
         streams = tuple(_in_their_place(stream) for stream in streams)
     jobs, mixed = _jobs(entry, options, streams, alike)

@@ -34,7 +34,7 @@ from virtune.analyse.trial.gates import (
     spread,
 )
 from virtune.fio.consistency import contradictions
-from virtune.fio.options import SYNCHRONOUS
+from virtune.fio.options import SYNCHRONOUS, verifies_after
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 from virtune.model.remark import GATE_BY_ID, Remark, Weight, remark_of
 from virtune.model.text import format_bandwidth, format_bytes, format_count, format_ns, format_share
@@ -203,7 +203,7 @@ BUSY = 95.0
 SOME_USE = 5.0
 """Below this nobody reads a device's use as anything."""
 
-MOSTLY = 0.5
+MOSTLY, SOME_TIME = 0.5, 0.1
 ENOUGH_BEYOND = 100
 """A percentile with fewer I/Os beyond it depends on a handful of outliers."""
 
@@ -221,6 +221,8 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
     slat, clat, ios = spent_ns(load.streams, "slat"), spent_ns(load.streams, "clat"), load.ios
     if not load.streams or slat is None or clat is None:
         return
+    if (flushing(load) or 0.0) > SOME_TIME and (load.depth or 1) > load.jobs:
+        return  # what was in flight waited for flushes, which is in clat: `sync-share` says so
     share = slat / (slat + clat) if slat + clat else 0.0
     submitted = f"submission (slat) {format_ns(slat / ios)}, {format_share(share, 1)}"
     parts = f"{submitted}; completion (clat) {format_ns(clat / ios)}"
@@ -275,16 +277,26 @@ def _shows(latency: Latency | None, percent: float) -> bool:
 
 def sync_share(load: LoadResult) -> Iterator[Remark]:
     """Judge by `sync-share`."""
-    moving = spent_ns(load.streams, "lat")
-    if load.sync is None or not load.sync.count or moving is None:
+    share = flushing(load)
+    if share is None or load.sync is None or load.depth is None:
         return
-    syncing = load.sync.mean_ns * load.sync.count
-    if syncing + moving:
-        yield remark_of(
-            "sync-share",
-            text=f"{format_share(syncing / (syncing + moving))} of the I/O time is fsync: {load.sync.count:,} of them"
-            f" at {format_ns(load.sync.mean_ns)} mean. It is not in the latencies of the writes.",
+    beside = "It is not in the latencies of the writes."
+    if load.depth > load.jobs and load.engine not in SYNCHRONOUS:
+        beside = (
+            "I/Os that were in flight meanwhile are seen to be done only after it, so it is in their latencies too."
         )
+    yield remark_of(
+        "sync-share",
+        text=f"Flushes took {format_share(share)} of the time: {load.sync.count:,} fsyncs at"
+        f" {format_ns(load.sync.mean_ns)} mean. {beside}",
+    )
+
+
+def flushing(load: LoadResult) -> float | None:
+    """The share of the jobs' time in which one flushed, at most 1; None where nothing was flushed."""
+    if load.sync is None or not load.sync.count or not load.seconds:
+        return None
+    return min(1.0, load.sync.mean_ns * load.sync.count / 1e9 / load.seconds / load.jobs)
 
 
 def kernel_cpu(load: LoadResult) -> Iterator[Remark]:
@@ -474,6 +486,9 @@ def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
         remarks.append(
             remark_of("not-added", text=f"These jobs {how}. Their figures stand side by side and have no sum.")
         )
+    if any(verifies_after(dict(load.options or ())) for load in result.loads):
+        text = "The reads of verify= ran after the writes, so they are in none of these figures."
+        remarks.append(remark_of("not-added", text=text))
     # the clones of one job, reported one by one, share a name; a remark on several of them is given once
     named: dict[str, list[LoadResult]] = {}
     for load in result.loads:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from virtune.fio.consistency import leaves_depth, seconds_of
 from virtune.fio.options import SYNCHRONOUS
 from virtune.model.counters import DiskUse, Use
 from virtune.model.measurement import FioResult, LoadResult, Stream
@@ -110,6 +111,8 @@ def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
     per_job = _per_job(load)
     if load.engine in SYNCHRONOUS or per_job is None or per_job < 2 or load.rate_asked_iops or not load.depth_levels:
         return
+    if leaves_depth(load.options or (), but=("fsync", "fdatasync", "sync_file_range")):
+        return
     levels = [(int(level.lstrip(">=")), share) for level, share in load.depth_levels]
     asked = max((level for level, _ in levels if level <= per_job), default=1)
     reached = math.fsum(share for level, share in levels if level >= asked)
@@ -137,8 +140,12 @@ def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
 
 
 def in_submission(load: LoadResult) -> float | None:
-    """The share of a job's time spent in submission calls: slat times operations a second."""
+    """The share of a job's time spent in submission calls: slat times operations a second. None where that is no
+    share: the I/Os of one batch wait in the same call, and other threads than the job's submit.
+    """
     if not load.streams or any(stream.slat is None for stream in load.streams):
+        return None
+    if any(name.startswith(("iodepth_batch", "io_submit_mode")) for name, _ in load.options or ()):
         return None
     return math.fsum(stream.iops * stream.slat.mean_ns for stream in load.streams if stream.slat) / 1e9 / load.jobs
 
@@ -174,9 +181,11 @@ def little(load: LoadResult) -> Iterator[Remark]:
 
 
 def closed_loop(load: LoadResult) -> tuple[float, int] | None:
-    """I/Os in flight in the mean and those asked for; None if either is unknown, or the load pauses by itself."""
+    """I/Os in flight in the mean and those asked for; None if either is unknown, or the load pauses by itself, or
+    is to hold fewer at times. Time in fsync counts as one that is in flight.
+    """
     asked, flying = load.jobs if load.engine in SYNCHRONOUS else load.depth, in_flight(load)
-    paused = any(name.startswith(("rate", "thinktime")) for name, _ in load.options or ())
+    paused = leaves_depth(load.options or (), but=("fsync", "fdatasync", "number_ios"))
     return None if paused or not asked or flying is None else (flying, asked)
 
 
@@ -265,6 +274,18 @@ def relative_spread(load: LoadResult, stream: Stream) -> tuple[float, float] | N
 def short_run(load: LoadResult) -> Iterator[Remark]:
     """Judge by `short-run`."""
     seconds, ios = load.seconds, load.ios
+    options = dict(load.options or ())
+    asked = seconds_of(options, "runtime") if options.get("time_based", "0") != "0" else None
+    if load.streams and seconds and asked and seconds < ENDED_EARLY * asked and not load.error:
+        steady = any(name in ("steadystate", "ss") for name in options)
+        why = "it was to end once it was steady" if steady else "somebody, or another job, ended it"
+        yield remark_of(
+            "short-run",
+            text=f"The run ended after {format_seconds(seconds)} of the {format_seconds(asked)} that it was to run:"
+            f" {why}.",
+            advice="compare it only with runs that were as long",
+        )
+        return
     if load.streams and seconds and ios and (seconds < SHORT_SECONDS or ios < FEW_IOS):
         yield remark_of(
             "short-run",
@@ -291,6 +312,9 @@ def _cpu_percent(load: LoadResult) -> float | None:
 RESIDENT_BYTES = 1024**2
 """If less of the image than this is in the page cache, the cache cannot serve reads that are spread over all of it.
 """
+
+ENDED_EARLY = 0.9
+"""A run that was to go on for a time, and lasted less than this share of it, was ended."""
 
 LITTLE_BPS = 128 * 1024
 """Other processes with less I/O than this (bytes a second) do not disturb, however small the load is."""
