@@ -334,9 +334,11 @@ def _make(domain: libvirt.LibvirtDomain, journal: Journal, entry: Entry) -> None
     journal.step(entry, Step.DEFINED, found=found)
     lost = dropped(before=entry.before, asked=entry.after, found=found)
     if lost:
+        unset = all(one.endswith("'0'") for one in lost)
+        hint = "0 means not set there, so take it away: `--set KNOB=`" if unset else None
         raise NotInForceError(
             f"this libvirt dropped what it was given: {'; '.join(lost)}",
-            hint="a newer libvirt keeps it; R37 lists since when",
+            hint=hint or "a newer libvirt keeps it; R37 lists since when",
         )
     if entry.live:
         journal.step(entry, Step.LIVE)

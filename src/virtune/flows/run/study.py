@@ -347,15 +347,18 @@ def _run(
                 say(TrialEnded(trial=trial, place=place, summary=trials.summary_of(record), failure=record.failure))
             study, left = _next(study, attempts, pace, store, say)
     except KeyboardInterrupt:
-        raise _interrupted(study, ended, pace) from None
+        kept = len({one.trial.number for one in store.get(study.id).trials})
+        raise _interrupted(study, ended, kept, pace) from None
     require_measured(store.get(study.id).trials)
 
 
-def _interrupted(study: Study, ended: int, pace: trials.Pace) -> Interrupted:
-    """Say how far an interrupted study came, and how to resume it."""
+def _interrupted(study: Study, ended: int, kept: int, pace: trials.Pace) -> Interrupted:
+    """Say how far an interrupted study came, and how to resume it. `kept` are the trials that are stored: of one
+    that is to be tried again there is an attempt already.
+    """
     number = study.trials[min(ended, len(study.trials) - 1)].round
     most = f"{'at most ' if study.sequential else ''}{trials.rounds_at_most(study, pace)}"
-    stored = f"{ended} trial{' is' if ended == 1 else 's are'} stored"
+    stored = f"{kept} trial{' is' if kept == 1 else 's are'} stored"
     hint = f"continue with `virtune compare resume {study.id}`"
     return Interrupted(f"interrupted in round {number} of {most}; {stored}", hint=hint)
 
