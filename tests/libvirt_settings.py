@@ -26,6 +26,13 @@ OS = "<os><type arch='x86_64' machine='q35'>hvm</type></os>"
 EMULATOR = "<emulator>/usr/bin/qemu-system-x86_64</emulator>"
 DOMAIN = f"{HEAD}{OS}<devices>{EMULATOR}{DISKS}</devices></domain>".encode()
 
+NOT_STARTED = {
+    "device.num_queues@vda=1025": "vda has 1,025 queues, and QEMU takes at most 1,024",
+    "scsi.num_queues@scsi:0=1023": "scsi:0 has 1,023 queues",
+    "device.rotation_rate@sda=65536": "sda turns 65,536 times a minute, and QEMU takes at most 65,535",
+}
+"""libvirt takes it, and the VM does not start."""
+
 REFUSED = {
     "disk.aio@vda=native": "needs cache none or directsync, and the cache of vda is not set",
     "device.num_queues@sda=4": "queues= is for virtio disks, and the bus of sda is sata",

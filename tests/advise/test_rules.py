@@ -34,6 +34,10 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import ImageView, Subject
 from virtune.model.knobs import BY_ID
 
+NODE = (
+    "kvm -blockdev file,node-name=a,filename=/a,aio=native,cache.direct={},cache.no-flush=on"
+    " -device virtio-blk,drive=a"
+)
 HVM = "type = 'hvm'\n"
 SINGLE = "scsihw: virtio-scsi-single\n"
 TWO = "<iothreads>2</iothreads>"
@@ -69,6 +73,15 @@ MORE: tuple[tuple[str, Case, Case], ...] = (
         other("kvm -blockdev file,node-name=a,filename=/dev/fdset/1 -device virtio-blk,drive=a"),
     ),
     ("R10", on(xml("io='native'")), on(xml("io='native'", inner="<shareable/>"))),
+    ("R36", on(xml("queues='1025'")), on(xml("queues='65535'"))),
+    # QEMU's two flags have one word, which does not tell that the page cache is passed by
+    (
+        "R10",
+        other("kvm -drive file=/a,if=virtio,format=raw,cache=unsafe,aio=native"),
+        other("kvm -drive file=/a,if=virtio,format=raw,cache=none,cache.no-flush=on,aio=native"),
+    ),
+    ("R10", other(NODE.format("off")), other(NODE.format("on"))),
+    ("R10", on(xml("io='native'")), on(xml("io='default'"))),
     # of several disks one without an IOThread is in the main loop, and what is idle R29 says
     ("R30", on(xml("iothread='1'", rest=ONE, more=VDB.format(""))), on(xml(rest=ONE, more=VDB.format("")))),
     (

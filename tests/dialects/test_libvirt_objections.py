@@ -2,7 +2,7 @@
 """What libvirt refuses is refused before it is written, with the reason and what to do; what it takes is not."""
 
 import pytest
-from tests.libvirt_settings import DOMAIN, REFUSED, TAKEN
+from tests.libvirt_settings import DOMAIN, NOT_STARTED, REFUSED, TAKEN
 
 from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
@@ -14,7 +14,7 @@ def altered(words: str) -> bytes:
     return LIBVIRT.alter(DOMAIN, *map(read_turn, words.split()))
 
 
-@pytest.mark.parametrize(("words", "says"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("words", "says"), (REFUSED | NOT_STARTED).items(), ids=REFUSED | NOT_STARTED)
 def test_what_libvirt_refuses_is_refused_with_the_reason(words: str, says: str) -> None:
     with pytest.raises(PlanError) as refused:
         altered(words)

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.advise.rule import rule, turn, words
-from virtune.model.domain import DomainDisk
+from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX, DomainDisk
 from virtune.model.finding import Seen, Subject
 from virtune.model.text import format_share
 
@@ -58,6 +58,11 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
         if size is not None and (size & (size - 1) or not 2 < size <= 1024):
             turns = turn(disk, "device.queue_size", "256")
             yield Seen(at=disk, seen=f"queue_size={size}", advice="set 256, QEMU's default", turns=turns)
+        queues = disk.queues
+        if disk.bus == "virtio" and queues is not None and QUEUES_MAX < queues != QUEUES_AUTO:
+            advice = f"set one for each vCPU; QEMU takes at most {QUEUES_MAX:,}"
+            turns = turn(disk, "device.num_queues", str(min(subject.domain.vcpus, QUEUES_MAX)))
+            yield Seen(at=disk, seen=f"queues={queues}", advice=advice, turns=turns)
 
 
 @rule("R83")

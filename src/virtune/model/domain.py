@@ -37,6 +37,12 @@ class DiskSource:
     protocol: str | None = None
 
 
+QUEUES_MAX, QUEUES_AUTO = 1024, 65535
+"""The most queues of a virtio-blk disk (QEMU's VIRTIO_QUEUE_MAX), and its word for one for each vCPU."""
+
+DIRECT_UNSAFE = "cache.direct"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainDisk:
     """One disk of a domain: where its data lies, how QEMU opens it, and which device the guest sees.
@@ -45,7 +51,7 @@ class DomainDisk:
     which disks of one `limits_group` have together,
     `backing` is how many backing files it has, where the configuration lists them. `line` is its line in the
     configuration, and `options` are options of other systems than libvirt that have no attribute here
-    (`direct-io-safe`).
+    (`direct-io-safe`; `cache.direct` of one whose cache is `unsafe` and which is opened with O_DIRECT all the same).
     """
 
     target: str

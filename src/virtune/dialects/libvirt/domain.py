@@ -174,9 +174,9 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
         driver=driver.get("name"),
         format=driver.get("type"),
         cache=driver.get("cache"),
-        io=driver.get("io"),
-        discard=driver.get("discard"),
-        detect_zeroes=driver.get("detect_zeroes"),
+        io=_said(driver, "io"),
+        discard=_said(driver, "discard"),
+        detect_zeroes=_said(driver, "detect_zeroes"),
         copy_on_read=driver.get("copy_on_read"),
         iothread=_attribute(driver, "iothread"),
         mapping=_mapping(driver),
@@ -194,6 +194,11 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
         transient=disk.child("transient") is not None,
         options=frozenset({FILTERED}) if filters else frozenset(),
     )
+
+
+def _said(driver: Element, name: str) -> str | None:
+    word = driver.get(name)
+    return None if word == "default" else word  # libvirt's own word for what is not set
 
 
 def _source(disk: Element) -> DiskSource:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from virtune.dialects.libvirt.domain import bus_of, domain_element, target_of, threads_in
 from virtune.dialects.text.xml import Element, read_document
+from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX
 from virtune.model.errors import PlanError
 
 VIRTIO_WORDS = (
@@ -35,6 +36,11 @@ _VHOST_USER_LACKS = (
 )  # fmt: skip
 _LIMIT_MAX = 10**15
 """QEMU_BLOCK_IOTUNE_MAX: the largest limit that libvirt passes on."""
+
+SCSI_QUEUES_MAX, SCSI_QUEUES_AUTO = QUEUES_MAX - 2, 2**32 - 1
+"""QEMU's VIRTIO_QUEUE_MAX less a controller's two queues of events and commands; and its word for one a vCPU."""
+
+ROTATION_MAX = 2**16 - 1
 
 _BANDWIDTH = {"iothread_quota": (1000, 17592186044415), "iothread_period": (1000, 1000000)}
 """Microseconds: what libvirt takes (virDomainDefCputuneValidate); 0 and less is no bound."""
@@ -66,6 +72,7 @@ def _all(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
         name, bus = target_of(disk) or "a disk without a name", bus_of(disk) or ""
         yield from _engine(disk, name)
         yield from _bus_words(disk, name, bus)
+        yield from _counts(disk, name)
         yield from _threads(disk, name, threads)
         yield from _limits(disk, name)
         yield from _image(disk, name)
@@ -153,6 +160,15 @@ def _bus_words(disk: Element, name: str, bus: str) -> Iterator[tuple[str, str]]:
         yield f"{name} is a CD-ROM, and a virtio disk has no medium to change", "a CD-ROM is on SATA, SCSI or IDE"
     if kind == "disk" and bus in ("ide", "sata") and disk.child("readonly") is not None:
         yield f"{name} is read-only, which the bus {bus} cannot be", ""
+
+
+def _counts(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+    """What libvirt takes, and QEMU does not: the VM would not start."""
+    queues, rotation = disk.value("driver", "queues") or "", disk.value("target", "rotation_rate") or ""
+    if queues.isdecimal() and QUEUES_MAX < int(queues) != QUEUES_AUTO:
+        yield f"{name} has {int(queues):,} queues, and QEMU takes at most {QUEUES_MAX:,}", ""
+    if rotation.isdecimal() and int(rotation) > ROTATION_MAX:
+        yield f"{name} turns {int(rotation):,} times a minute, and QEMU takes at most {ROTATION_MAX:,}", ""
 
 
 def _threads(disk: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
@@ -265,6 +281,9 @@ def _controller(controller: Element, threads: set[str]) -> Iterator[tuple[str, s
     driver, name = controller.child("driver"), f"scsi:{controller.get('index') or '0'}"
     if driver is None:
         return
+    queues = driver.get("queues") or ""
+    if queues.isdecimal() and SCSI_QUEUES_MAX < int(queues) != SCSI_QUEUES_AUTO:
+        yield f"{name} has {int(queues):,} queues, and QEMU takes at most {SCSI_QUEUES_MAX:,}", ""
     words = [word for word in ("queues", "cmd_per_lun", "max_sectors", "iothread", "ioeventfd") if driver.get(word)]
     if words and not (controller.get("model") or "").startswith("virtio"):
         yield f"{words[0]}= is for virtio-scsi controllers, and {name} is {controller.get('model') or 'emulated'}", ""

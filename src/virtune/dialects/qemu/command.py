@@ -18,7 +18,16 @@ from typing import Any
 
 from virtune.dialects.language import Language
 from virtune.dialects.text.lines import BYTES_MAX, commands_of
-from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SettingChange, SourceKind
+from virtune.model.domain import (
+    DIRECT_UNSAFE,
+    Controller,
+    DiskSource,
+    Domain,
+    DomainDisk,
+    DomainThread,
+    SettingChange,
+    SourceKind,
+)
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import KNOBS
 from virtune.model.stack import LIMITS, THROUGH_CACHES
@@ -724,6 +733,7 @@ def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, tar
         read_only=opened.read_only,
         shareable=one.get("share-rw") == "on",
         transient=opened.snapshot,
+        options=frozenset({DIRECT_UNSAFE}) if opened.direct and opened.no_flush else frozenset(),
     )
 
 
