@@ -224,10 +224,12 @@ def alone(words: tuple[str, ...], place: Path) -> str | None:
 
 
 @pytest.mark.real
-def test_every_command_that_is_written_down_is_one_that_virtune_takes(readers_place: Path) -> None:
+@pytest.mark.parametrize("part", range(5))
+def test_every_command_that_is_written_down_is_one_that_virtune_takes(part: int, readers_place: Path) -> None:
     generator()
     bare_guest()
-    refused = {step: why for step in documented() if (why := alone(step.words, readers_place)) is not None}
+    steps = documented()[part::5]
+    refused = {step: why for step in steps if (why := alone(step.words, readers_place)) is not None}
     assert not refused, "\n".join(
         f"{step.page}: virtune {shlex.join(step.words)}\n    {why}" for step, why in refused.items()
     )

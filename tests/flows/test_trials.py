@@ -251,7 +251,7 @@ def sequential(**more: object) -> Study:
 
 
 def test_what_is_proposed_is_kept_before_it_runs(tmp_path: Path) -> None:
-    study, seen = sequential(budget_seconds=1.0), 0
+    study, seen = sequential(budget_seconds=3.0), 0
     with Store(tmp_path / "store.db") as store:
 
         def look(event: Event) -> None:
