@@ -84,6 +84,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "host.dirty_background_ratio": ("5", ()),
     "host.dirty_background_bytes": ("512M", ()),
     "host.cstate_latency": ("20", ()),
+    "host.halt_poll_ns": ("0", ()),
     "disk.place": ("scratch", ()),
     "host.neighbour": ("cpu", ()),
     "disk.during": ("backup", ()),

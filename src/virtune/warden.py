@@ -66,7 +66,11 @@ VFIO = "vfio-pci"
 _SETTINGS = "settings"
 """The name of the record of the settings of this host's kernel that a run changed."""
 
-SETTABLE = re.compile(r"(/sys/block/[^/]+)/queue/(iosched/)?[a-z0-9_]+|/proc/sys/vm/dirty_[a-z_]+", re.ASCII)
+SETTABLE = re.compile(
+    r"(/sys/block/[^/]+)/queue/(iosched/)?[a-z0-9_]+|/proc/sys/vm/dirty_[a-z_]+"
+    r"|/sys/module/kvm/parameters/halt_poll_ns",
+    re.ASCII,
+)
 """The files that a run may have changed; nothing else is written to, whatever a record says."""
 
 OF_SCHEDULER = ("nr_requests", "wbt_lat_usec", "async_depth")

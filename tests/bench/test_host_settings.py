@@ -11,10 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bench.bound import HALTING, halting_file, told
 from tests.conftest import CALM, User, eventually
 from tests.killed import dies
 
@@ -39,11 +41,6 @@ ALL = Host(
 )  # fmt: skip
 
 
-def told(*words: object) -> str:
-    done = subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def unheard(_: Event) -> None: ...
 
 
@@ -60,6 +57,7 @@ class LoopDisk:
     def state(self) -> dict[str, str | None]:
         files = [*(self.queue / name for name in OF_DISK), *(Path("/proc/sys/vm") / name for name in DIRTY)]
         wake_up = str(int.from_bytes(Path("/dev/cpu_dma_latency").read_bytes()[:4], sys.byteorder))
+        files += [HALTING] if HALTING.exists() else []
         return {path.name: warden.setting_at(str(path)) for path in files} | {"cstate_latency": wake_up}
 
 
@@ -262,7 +260,7 @@ def test_a_limit_of_dirty_memory_that_somebody_sets_meanwhile_is_theirs_in_both_
 
 
 def test_an_arm_that_does_not_name_a_setting_has_it_as_it_was_found_first(disk: LoopDisk, warden: Warden) -> None:
-    found = FoundHost(frozenset({"scheduler"}))
+    found = FoundHost(frozenset({"host.scheduler"}))
     plain, named = Stack(rig="metal"), disk.stack(scheduler="bfq")
     for stack in (plain, named, plain):
         with host_set(stack, [disk.image], warden.directory, found) as checks:
@@ -270,7 +268,7 @@ def test_an_arm_that_does_not_name_a_setting_has_it_as_it_was_found_first(disk: 
     (disk.queue / "scheduler").write_text("mq-deadline")
     with host_set(plain, [disk.image], warden.directory, found) as checks:
         assert [(check.asked, check.found) for check in checks()] == [("none", "mq-deadline")]
-    later = FoundHost(frozenset({"scheduler"}))
+    later = FoundHost(frozenset({"host.scheduler"}))
     with host_set(plain, [disk.image], warden.directory, found) as checks:
         later.resumed(checks())
     with host_set(plain, [disk.image], warden.directory, later) as checks:
@@ -391,7 +389,7 @@ def test_a_device_whose_requests_no_queue_holds_is_refused(disk: LoopDisk, tmp_p
         told("umount", disk.queue.parent / "mq")
 
 
-def dies_at(instant: int, disk: LoopDisk, *, guarded: bool = True) -> bool:
+def dies_at(instant: int, disk: LoopDisk, *, asked: Host = ALL, guarded: bool = True) -> bool:
     """Change all in a process that SIGKILL ends at its N-th write, and its guard too unless `guarded`; whether it
     died, and did not get to the end.
     """
@@ -399,7 +397,7 @@ def dies_at(instant: int, disk: LoopDisk, *, guarded: bool = True) -> bool:
     def change() -> None:
         with Warden(f"h{os.getpid()}") as run:
             sys.addaudithook(_killer(instant, run.run_id, guarded=guarded))
-            with host_set(Stack(rig="metal", host=ALL), [disk.image], run.directory) as checks:
+            with host_set(Stack(rig="metal", host=asked), [disk.image], run.directory) as checks:
                 assert all(check.agrees for check in checks())
 
     return dies(change)
@@ -423,13 +421,16 @@ def _killer(left: int, run_id: str, *, guarded: bool) -> Callable[[str, tuple[An
     return hook
 
 
-def test_killed_at_any_instant_its_guard_puts_all_back(disk: LoopDisk) -> None:
-    before, instants, changed = disk.state(), 0, set()
-    while dies_at(instants, disk):
-        changed |= {name for name, value in disk.state().items() if value != before[name]}
-        assert eventually(lambda: disk.state() == before), f"{instants}: {disk.state()}"
-        instants += 1
-    assert disk.state() == before
+def test_killed_at_any_instant_its_guard_puts_all_back(disk: LoopDisk, tmp_path: Path) -> None:
+    instants, changed, kvm = 0, set(), HALTING.exists()
+    asked = replace(ALL, halt_poll_ns=7000 if kvm else None)
+    with halting_file(tmp_path) if kvm else contextlib.nullcontext():
+        before = disk.state()
+        while dies_at(instants, disk, asked=asked):
+            changed |= {name for name, value in disk.state().items() if value != before[name]}
+            assert eventually(lambda: disk.state() == before), f"{instants}: {disk.state()}"
+            instants += 1
+        assert disk.state() == before
     assert instants >= 20
     assert changed, "it always died before anything was changed"
 

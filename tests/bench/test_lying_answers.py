@@ -22,6 +22,7 @@ from virtune.bench.guest.agent import Mounted
 from virtune.bench.qemu.carried import (
     Carried,
     FurtherDisks,
+    halt_poll_check,
     memory_checks,
     place_checks,
     require_memory,
@@ -231,6 +232,7 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
      lambda: further(Disks((BLK, "io1"), (BLK, "io1")), "disks.iothreads=on")),
     (FurtherDisks._second_check, "disks.second",
      lambda: further(Disks((BLK, "io1"), (BLK, "io1")), "disks.second=bus=virtio-scsi")),
+    (halt_poll_check, "host.halt_poll_ns", lambda: [halt_poll_check(asked("host.halt_poll_ns=0"), 8929)]),
     (spread_check, "guests.spread", lambda: [spread_check("/srv", Path("/elsewhere/image"))]),
     (images_check, "guests.images",
      lambda: [images_check(on_image("/one", "/one"), {Path("/one"), Path("/two")})]),

@@ -72,7 +72,7 @@ def test_every_verb_has_help_that_fits(verb: str, user: User) -> None:
         ("compare nowhere.toml", 2, "cannot read nowhere.toml: No such file", ""),
         ("compare last --fail-if iops<-5%", 2, "cannot read last: No such file", "`virtune show`"),
         ("compare --vary guest.nr_requests", 2, "'guest.nr_requests' is not knob=value", "=..., 4 or more"),
-        ("compare --set host.scsi_queue_depth=64", 2, "queue_depth is documented", "of host it can set host.sched"),
+        ("compare --set host.scsi_queue_depth=64", 2, "queue_depth is documented", "of host it can set host.halt"),
         ("compare measure --target /dev/null", 3, "neither a file nor a block device", ""),
         ("compare measure --target nowhere.raw", 3, "cannot use .*nowhere.raw: No such file", ""),
         ("compare measure --set rig=metal --set disk.aio=native", 2, "", ""),

@@ -41,25 +41,25 @@ def files_of(stack: Stack, images: Sequence[Path]) -> dict[str, dict[str, str]]:
     """Return the files that a stack's settings of this host are written to, with the value, by setting: one for each
     disk at the bottom of the images. Raises PreconditionError where there is none.
     """
-    asked = stack.host.asked if stack.kind.measures else {}
-    return {name: dict.fromkeys(_files(name, images), value) for name, value in asked.items()}
+    asked = stack.of_this_host if stack.kind.measures else {}
+    return {knob: dict.fromkeys(_files(knob, images), value) for knob, value in asked.items()}
 
 
-def _files(name: str, images: Sequence[Path]) -> list[str]:
-    where = BY_ID[f"host.{name}"].spelled["linux"].partition(",")[0]
+def _files(knob: str, images: Sequence[Path]) -> list[str]:
+    where = BY_ID[knob].spelled["linux"].partition(",")[0]
     places = [f"/proc/sys/{where.replace('.', '/')}"] if where.startswith("vm.") else [where]
     if where.startswith("/sys/block/"):
-        disks = {disk for image in images for disk in _disks_of(image, name)}
+        disks = {disk for image in images for disk in _disks_of(image, knob)}
         places = [where.replace("DEV", disk) for disk in sorted(disks)]
     if missing := [place for place in places if _held(place) is None] or ([] if places else [where]):
-        raise PreconditionError(f"host.{name} cannot be set: the kernel tells nothing in {missing[0]}")
+        raise PreconditionError(f"{knob} cannot be set: the kernel tells nothing in {missing[0]}")
     return places
 
 
-def _disks_of(image: Path, name: str) -> Iterator[str]:
+def _disks_of(image: Path, knob: str) -> Iterator[str]:
     """Yield the disks at the bottom of an image whose requests the kernel queues, so that a setting has an effect."""
     found = backing_of(image)
-    if name == "read_ahead_kb":
+    if knob == "host.read_ahead_kb":
         yield from _read_ahead(found)
         return
     home = Path("/sys/block")
@@ -71,7 +71,7 @@ def _disks_of(image: Path, name: str) -> Iterator[str]:
     ]
     if several or not found.disks:
         why = f"{several[0]} has no queue of its own for it" if several else f"{image} lies on no disk of this host"
-        raise PreconditionError(f"host.{name} cannot be set: {why}", hint="`virtune host probe` shows the disks")
+        raise PreconditionError(f"{knob} cannot be set: {why}", hint="`virtune host probe` shows the disks")
     yield from (disk.name for disk in found.disks)
 
 
@@ -97,18 +97,16 @@ def settable(stacks: Mapping[Stack, Sequence[Path]], say: Say, *, allow_in_use: 
     """
     asked = dict[str, str]()
     for stack, images in stacks.items():
-        for name, files in files_of(stack, images).items():
-            asked |= dict.fromkeys(files, name)
-            _require_offered(stack, files if name == "scheduler" else {})
+        for knob, files in files_of(stack, images).items():
+            asked |= dict.fromkeys(files, knob)
+            _require_offered(stack, files if knob == "host.scheduler" else {})
     if not asked:
         yield
         return
-    for path in (path for path in asked if not os.access(path, os.W_OK)):
-        why = "is read-only here" if os.geteuid() == 0 else "cannot be written to by this user"
-        hint = "a container shows the host's settings only" if os.geteuid() == 0 else "host.* settings need root"
-        raise PreconditionError(f"{path} {why}", hint=hint)
+    for path in asked:
+        _require_writable(path)
     if not allow_in_use and (running := [*_vms()]):
-        what, several = ", ".join(f"host.{name}" for name in dict.fromkeys(asked.values())), len(running) > 1
+        what, several = ", ".join(dict.fromkeys(asked.values())), len(running) > 1
         raise RefusedTargetError(
             f"{what} would change for the {'VMs' if several else 'VM'} {', '.join(running)} too, which"
             f" {'run' if several else 'runs'} here",
@@ -118,6 +116,18 @@ def settable(stacks: Mapping[Stack, Sequence[Path]], say: Say, *, allow_in_use: 
         changing = ", ".join(f"{path} (now {_held(path)})" for path in asked)
         say(Noticed(text=f"will be changed for the trials that ask for it, and put back after each: {changing}"))
         yield
+
+
+def _require_writable(path: str) -> None:
+    """Open it, as the kernel may refuse root what the permissions of a file grant."""
+    try:
+        with opened(path, os.O_WRONLY):
+            return
+    except OSError:
+        root = os.geteuid() == 0
+    why = "is read-only here" if root else "cannot be written to by this user"
+    hint = "a container, or a kernel made so, only shows it" if root else "settings of this host need root"
+    raise PreconditionError(f"{path} {why}", hint=hint)
 
 
 def _require_offered(stack: Stack, files: Iterable[str]) -> None:
@@ -157,26 +167,26 @@ def _alone() -> Iterator[None]:
 
 @dataclass(slots=True)
 class FoundHost:
-    """The settings of this host that arms of a study ask for, by name, and how arms that do not ask for them found
+    """The settings of this host that arms of a study ask for, and how arms that do not ask for them found
     them first: what somebody changes in between would be taken for the arm's.
     """
 
-    names: frozenset[str]
+    knobs: frozenset[str]
     first: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def files(self, images: Sequence[Path], *, beside: Container[str]) -> dict[str, list[str]]:
         """Return the files of what is not asked for; nothing for a setting that these images have not."""
         files = dict[str, list[str]]()
-        for name in sorted(self.names):
+        for knob in sorted(self.knobs):
             with contextlib.suppress(PreconditionError):
-                files |= {} if name in beside else {name: _files(name, images)}
+                files |= {} if knob in beside else {knob: _files(knob, images)}
         return files
 
     def checks(self, files: Mapping[str, Sequence[str]]) -> Iterator[Check]:
         """Check that they are as they were found first."""
-        for name, one in files.items():
+        for knob, one in files.items():
             now, proof = ", ".join(sorted({_held(path) or "gone" for path in one})), f"as found in {', '.join(one)}"
-            yield Check(f"host.{name}", self.first.setdefault((f"host.{name}", proof), now), now, proof)
+            yield Check(knob, self.first.setdefault((knob, proof), now), now, proof)
 
     def resumed(self, checks: Iterable[Check]) -> None:
         """Take what earlier trials of the study found."""
@@ -198,7 +208,7 @@ def host_set(
     warden.put_back(directory)
     _require_back(directory)
     files = files_of(stack, images)
-    others = {} if found is None or not stack.kind.measures else found.files(images, beside=stack.host.asked)
+    others = {} if found is None or not stack.kind.measures else found.files(images, beside=stack.of_this_host)
 
     def checks() -> tuple[Check, ...]:
         as_it_was = () if found is None else found.checks(others)
@@ -271,6 +281,6 @@ def _held(path: str) -> str | None:
 
 
 def _checks(files: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
-    for name, one in files.items():
+    for knob, one in files.items():
         found = sorted({_held(path) or "gone" for path in one})
-        yield Check(f"host.{name}", next(iter(one.values())), ", ".join(found), ", ".join(one))
+        yield Check(knob, next(iter(one.values())), ", ".join(found), ", ".join(one))

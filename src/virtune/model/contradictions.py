@@ -295,6 +295,8 @@ def _bare_contradictions(stack: stacks.Stack) -> Iterator[str]:
         yield "guest.system=bare has no packed rings"
     if stack.disk.filesystem != "none":
         yield "guest.system=bare has no filesystems"
+    if stack.host.halt_poll_ns is not None:
+        yield "guest.system=bare polls and never halts, so host.halt_poll_ns means nothing there"
     if stack.kernel.asked:
         yield f"guest.system=bare has no kernel, so guest.{next(iter(stack.kernel.asked))} means nothing there"
     if (stack.machine.vcpus or 1) > BARE_VCPUS_MAX:

@@ -329,8 +329,8 @@ class Kernel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """How this host's kernel runs the disks below the image, by the names in their /sys/block/*/queue, how much it
-    lets be dirty in the page cache of the whole host, by the names in /proc/sys/vm, and in how many us its CPUs must
-    wake up; `None` is as it is found.
+    lets be dirty in the page cache of the whole host, by the names in /proc/sys/vm, in how many us its CPUs must wake
+    up, and how many ns KVM polls for a vCPU that halts; `None` is as it is found.
 
     `wbt_lat_usec` is the latency in us that write-back throttling aims at, 0 for none; ratios are in % of the memory
     that can be had, and `read_ahead_kb` is of the device that holds the filesystem, maybe above the disks.
@@ -347,6 +347,7 @@ class Host:
     dirty_background_ratio: int | None = None
     dirty_background_bytes: int | None = None
     cstate_latency: int | None = None
+    halt_poll_ns: int | None = field(default=None, repr=False)
 
     @property
     def asked(self) -> dict[str, str]:
@@ -356,7 +357,8 @@ class Host:
     @property
     def of_disks(self) -> dict[str, str]:
         """What is of the disks below the image alone, and not of the whole host."""
-        return {name: value for name, value in self.asked.items() if not name.startswith(("dirty_", "cstate_"))}
+        whole = ("dirty_", "cstate_", "halt_")
+        return {name: value for name, value in self.asked.items() if not name.startswith(whole)}
 
 
 def _asked(kernel: Kernel | Host) -> dict[str, str]:
@@ -426,6 +428,11 @@ class Stack:
     @property
     def kind(self) -> RigKind:
         return RIGS[self.rig]
+
+    @property
+    def of_this_host(self) -> dict[str, str]:
+        """What is to be written to this host's kernel, by the knob."""
+        return {f"host.{name}": value for name, value in self.host.asked.items()}
 
     @property
     def directory(self) -> str | None:

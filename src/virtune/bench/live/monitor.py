@@ -438,7 +438,16 @@ def is_unplugged(block: Mapping[str, Any]) -> bool:
 
 def exits_of(monitor: Monitor) -> int | None:
     """Return how often KVM has left the guest for the host, all vCPUs together; None where QEMU does not say."""
-    asked = {"target": "vcpu", "providers": [{"provider": "kvm", "names": ["exits"]}]}
+    return _counted(monitor, "exits")
+
+
+def halt_polls_of(monitor: Monitor) -> int | None:
+    """Return how often KVM has polled for a vCPU that had halted, as `exits_of`."""
+    return _counted(monitor, "halt_attempted_poll")
+
+
+def _counted(monitor: Monitor, name: str) -> int | None:
+    asked = {"target": "vcpu", "providers": [{"provider": "kvm", "names": [name]}]}
     with contextlib.suppress(RigError):
         found = [one["value"] for vcpu in monitor.execute("query-stats", asked) for one in vcpu["stats"]]
         return sum(found) if found else None

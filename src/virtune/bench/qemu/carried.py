@@ -265,6 +265,16 @@ def memory_checks(machine: Machine, process: Process) -> Iterator[Check]:
         yield Check("memory.numa", machine.numa, found, proof, hidden=bound is None)
 
 
+def halt_poll_check(stack: Stack, polls: int | None) -> Check | None:
+    """Check that KVM has not polled for a vCPU since the guest began, where it is to poll for none. None otherwise:
+    how long it polls, and whether it does at all, KVM chooses below the limit that is read back.
+    """
+    if stack.host.halt_poll_ns != 0 or polls is None:
+        return None
+    proof = f"QMP query-stats: KVM polled {polls} times for a vCPU that had halted"
+    return Check("host.halt_poll_ns", "0", "0" if polls == 0 else "more than 0", proof)
+
+
 def place_threads(stack: Stack, process: Process) -> None:
     """Pin every thread to its role's CPUs, and unpin roles without a request.
 
@@ -574,6 +584,8 @@ class Carried:
         nodes = nodes_of_turn(self._execute("query-named-block-nodes"), self._turn)
         at = {"path": f"/objects/{node_of_turn(LIMITS, self._turn)}", "property": "limits"}
         yield self._accelerator_check()
+        if stack.host.halt_poll_ns is not None and not self.vm.kvm:
+            raise RigError("host.halt_poll_ns is KVM's, and the guest runs without it", hint=self.accelerator.why)
         if ground.image is not None and stack.disk.backend == "file":
             yield engine_check(stack.disk.aio, self._new, self._now)
             held = opened(self.process, *files_of(stack.disk, ground.image))

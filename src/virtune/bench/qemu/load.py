@@ -29,7 +29,7 @@ from virtune.bench.live.monitor import FIELDS
 from virtune.bench.live.rings import RingReader
 from virtune.bench.load import STUCK_SECONDS, Load, Loaded, Progress, run_loads
 from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
-from virtune.bench.qemu.carried import GUEST, place_checks
+from virtune.bench.qemu.carried import GUEST, halt_poll_check, place_checks
 from virtune.bench.qemu.machine import (
     PROGRAM,
     Accelerator,
@@ -330,6 +330,8 @@ class CarriedBench(Loaded):
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         spent = replace(self.spent(), requests=self.operations() - self.requests_before)
         checks = [iothread_check_under_load(self.stack, spent), mapping_check_under_load(self.stack, spent)]
+        if self.stack.host.halt_poll_ns is not None:
+            checks.append(halt_poll_check(self.stack, self.vm.halt_polls()))
         if self.stack.disk.backend == "file" and self.counted:
             self.engines.add(loops_of(self.stack), set(self.process.rings().places) - self.held)
             activity = moved_since(self.process, self.rings_before, self.engines.of(loops_of(self.stack)))

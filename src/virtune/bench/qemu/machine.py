@@ -49,7 +49,7 @@ from virtune.bench.guest.agent import (
     unmount,
     wrong_speed,
 )
-from virtune.bench.live.monitor import exits_of
+from virtune.bench.live.monitor import exits_of, halt_polls_of
 from virtune.bench.qmp import START_SECONDS, Monitor
 from virtune.bounded import opened, read_bounded, write_whole
 from virtune.dialects.qemu.guest import DEVICE, DRIVERS, GuestMachine, machine_argv
@@ -277,6 +277,10 @@ class QemuGuest:
     def exits(self) -> int | None:
         """Return how often KVM has left the guest for the host; None if KVM does not run it, or does not count."""
         return exits_of(self.monitor) if self.kvm else None
+
+    def halt_polls(self) -> int | None:
+        """Return how often KVM has polled for a vCPU that had halted; None as for `exits`."""
+        return halt_polls_of(self.monitor) if self.kvm else None
 
     def evidence(self) -> str:
         """Return the evidence of a failed guest: QEMU's state and counters, the end of its console."""

@@ -274,7 +274,7 @@ def admitted(study: Study, leave: Leave, say: Say) -> Iterator[Held | None]:
             raise PreconditionError(said, hint="is it mounted? `mkdir` makes one where none is to be")
     if study.volume is not None:
         require_room(study.volume, study.span_bytes)
-    stacks = {arm.stack: _loaded(arm.stack, study) for arm in study.arms if arm.stack.host.asked}
+    stacks = {arm.stack: _loaded(arm.stack, study) for arm in study.arms if arm.stack.of_this_host}
     with settable(stacks, say, allow_in_use=leave.in_use), _held(study, leave) as held:
         yield held
 

@@ -202,7 +202,7 @@ def prepared(
             made = ends.enter_context(scratch_volume(study.volume, study.span_bytes, warden, say))
         _tell_if_busy(say)
         tools = trials.Tools(
-            host=FoundHost(frozenset(name for arm in study.arms for name in arm.stack.host.asked)),
+            host=FoundHost(frozenset(name for arm in study.arms for name in arm.stack.of_this_host)),
             programs=programs,
             clients=clients,
             rigs=rigs,

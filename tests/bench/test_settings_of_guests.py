@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's settings of all its guests as arms: how KVM polls for them.
+
+Written to a file in the place of the kernel's, since some kernels only show theirs, and seen on a guest that halts.
+"""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.bench.bound import HALTING, halting_file, told
+from tests.conftest import User
+
+from virtune import warden as guard
+from virtune.bench.host_settings import host_set, settable
+from virtune.bench.live.monitor import halt_polls_of
+from virtune.bench.qemu.carried import halt_poll_check
+from virtune.bench.qmp import Monitor
+from virtune.model.contradictions import contradictions
+from virtune.model.errors import PreconditionError
+from virtune.model.event import Event
+from virtune.model.stack import Host, Machine, Stack
+from virtune.shell import Warden
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
+
+NEVER = Stack(rig="qemu", host=Host(halt_poll_ns=0))
+
+needs_kvm = pytest.mark.skipif(not (HALTING.exists() and Path("/dev/kvm").exists()), reason="there is no KVM here")
+
+
+@pytest.fixture
+def halting(tmp_path: Path) -> Iterator[Path]:
+    with halting_file(tmp_path) as file:
+        yield file
+
+
+def unheard(_: Event) -> None: ...
+
+
+@needs_kvm
+def test_kvm_is_told_how_long_to_poll_and_told_the_former_time_after_it(halting: Path, warden: Warden) -> None:
+    before = guard.setting_at(str(HALTING))
+    assert before not in (None, "0")
+    with host_set(NEVER, [], warden.directory) as checks:
+        assert [(one.setting, one.found, one.agrees) for one in checks()] == [("host.halt_poll_ns", "0", True)]
+        assert halting.read_text() == "0"
+    assert guard.setting_at(str(HALTING)) == before
+
+
+@needs_kvm
+def test_a_file_that_only_shows_the_setting_is_said_before_anything_starts(halting: Path) -> None:
+    told("mount", "-o", "remount,bind,ro", HALTING)
+    with (
+        pytest.raises(PreconditionError, match="/sys/module/kvm/parameters/halt_poll_ns is read-only here"),
+        settable({NEVER: []}, unheard, allow_in_use=True),
+    ):
+        pytest.fail("it was written to")
+
+
+TICKING = bytes.fromhex(
+    "fa31c08ed88ed0bc007cc70620003a00c706220000f0"  # without interrupts: the stack, the clock's interrupt to 0x3a
+    "b011e620b008e621b004e621b001e621b0fee621"  # the interrupt controller: of the clock alone
+    "b034e643b0c8e64030c0e640"  # the clock: 5966 a second
+    "fbf4ebfc"  # halt, again and again
+    "b020e620cf"  # 0x3a: its interrupt was seen
+)
+"""A guest without a system that halts until its clock ticks, for the machine `microvm`."""
+
+
+def polls_of_a_halting_guest(place: Path) -> int:
+    """Return how often KVM has polled for it after a moment, until it has."""
+    rom = place / "rom"
+    rom.write_bytes(TICKING.ljust(0xFFF0, b"\0") + bytes.fromhex("ea000000f0").ljust(16, b"\0"))
+    ours, theirs = socket.socketpair()
+    words = [shutil.which("qemu-system-x86_64") or "", "-M", "microvm", "-accel", "kvm", "-nodefaults", "-display"]
+    words += ["none", "-cpu", "host,-arch-capabilities", "-m", "16M", "-bios", str(rom)]
+    words += ["-chardev", f"socket,id=m,fd={theirs.fileno()}", "-mon", "chardev=m,mode=control"]
+    with ours, theirs, subprocess.Popen(words, pass_fds=[theirs.fileno()]) as vm:
+        try:
+            with Monitor(ours) as monitor:
+                until, polls = time.monotonic() + 20, 0
+                while not polls and time.monotonic() < until:
+                    time.sleep(0.2)
+                    polls = halt_polls_of(monitor) or 0
+                return polls
+        finally:
+            vm.kill()
+
+
+@needs_kvm
+def test_a_kvm_that_polls_although_it_was_told_not_to_is_found_out(
+    halting: Path, warden: Warden, tmp_path: Path
+) -> None:
+    with host_set(NEVER, [], warden.directory) as checks:  # the kernel itself has another file, and keeps its value
+        polls = polls_of_a_halting_guest(tmp_path)
+        assert [one.agrees for one in checks()] == [True]
+    check = halt_poll_check(NEVER, polls)
+    assert check is not None
+    assert (check.agrees, check.found) == (False, "more than 0")
+    assert f"polled {polls} times" in check.proof
+
+
+def test_a_guest_that_never_halts_has_no_such_setting() -> None:
+    bare = Stack(rig="qemu", host=NEVER.host, machine=Machine(system="bare"))
+    assert [one for one in contradictions(bare) if "never halts" in one]
+    assert not contradictions(NEVER)
+
+
+@needs_kvm
+def test_a_guest_without_kvm_is_refused(halting: Path, user: User, tmp_path: Path) -> None:
+    emulator = tmp_path / "qemu"
+    emulator.write_text('#!/bin/sh\ncase "$*" in *kvm*) exit 1;; esac\nexec qemu-system-x86_64 "$@"\n')
+    emulator.chmod(0o755)
+    words = ("compare", "measure", "--rig", "qemu", "--set", "host.halt_poll_ns=0")
+    refused = user.run(
+        *words,
+        "--set",
+        f"machine.emulator={emulator}",
+        "--allow-in-use",
+        "--scratch",
+        str(tmp_path),
+        "--span",
+        "16M",
+        status=3,
+        exactly=True,
+    )
+    assert "host.halt_poll_ns is KVM's, and the guest runs without it" in refused.stderr
+    assert halting.read_text() != "0"
