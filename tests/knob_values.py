@@ -58,6 +58,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "guest.system": ("bare", ()),
     "memory.hugepages": ("2M", ()),
     "memory.numa": ("0", ()),
+    "memory.thp": ("never", ()),
     "guest.scheduler": ("mq-deadline", ()),
     "guest.nr_requests": ("64", ()),
     "guest.rq_affinity": ("2", ()),

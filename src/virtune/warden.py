@@ -68,7 +68,7 @@ _SETTINGS = "settings"
 
 SETTABLE = re.compile(
     r"(/sys/block/[^/]+)/queue/(iosched/)?[a-z0-9_]+|/proc/sys/vm/dirty_[a-z_]+"
-    r"|/sys/module/kvm/parameters/halt_poll_ns",
+    r"|/sys/module/kvm/parameters/halt_poll_ns|/sys/kernel/mm/transparent_hugepage/enabled",
     re.ASCII,
 )
 """The files that a run may have changed; nothing else is written to, whatever a record says."""

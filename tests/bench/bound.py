@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HALTING = Path("/sys/module/kvm/parameters/halt_poll_ns")
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def told(*words: object) -> str:

@@ -230,14 +230,14 @@ def write_qcow2(path: Path, stack: Stack) -> None:
 def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
     of_image = qcow2_options(stack.disk), stack.disk.format, image_bytes(stack.disk, 2**30)
-    of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth, stack.host.asked
+    of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth, stack.of_this_host
     beside = copied_to(stack)
     of_guests = stack.kernel.asked, stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
             return daemon_commands(stack, PLACES), of_image, of_host
         case "libvirt":
-            return written_by_libvirt(stack), of_image, stack.kernel.asked, stack.host.asked
+            return written_by_libvirt(stack), of_image, stack.kernel.asked, stack.of_this_host
     started = GuestMachine(
         kernel="k", initramfs="i", console="c", channels=(), monitor=3, kvm=False, asked=stack.machine
     )
@@ -318,6 +318,6 @@ SEEN_ELSEWHERE = frozenset({
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "disk.filesystem",  # tests/guests: only a guest mounts it
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin",
-    "memory.hugepages", "memory.numa",  # the two tests above
+    "memory.hugepages", "memory.numa", "memory.thp",  # the two tests above, and test_settings_of_guests
 })  # fmt: skip
 """Knobs that no honest monitor shows, since they are seen on processes."""

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from tests.bench.bound import HALTING, halting_file, told
+from tests.bench.bound import HALTING, THP, halting_file, told
 from tests.conftest import CALM, User, eventually
 from tests.killed import dies
 
@@ -25,7 +25,7 @@ from virtune.bench.host_settings import FoundHost, files_of, host_set, settable
 from virtune.model.contradictions import contradictions
 from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event
-from virtune.model.stack import Host, Stack
+from virtune.model.stack import Host, Machine, Stack
 from virtune.shell import Warden
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
@@ -39,6 +39,9 @@ ALL = Host(
     scheduler="bfq", nr_requests=64, rq_affinity="2", nomerges="2", wbt_lat_usec=7000, read_ahead_kb=64,
     dirty_ratio=37, dirty_background_ratio=12, cstate_latency=20,
 )  # fmt: skip
+
+
+ON_DISK = Stack(rig="metal", host=ALL)
 
 
 def unheard(_: Event) -> None: ...
@@ -57,7 +60,7 @@ class LoopDisk:
     def state(self) -> dict[str, str | None]:
         files = [*(self.queue / name for name in OF_DISK), *(Path("/proc/sys/vm") / name for name in DIRTY)]
         wake_up = str(int.from_bytes(Path("/dev/cpu_dma_latency").read_bytes()[:4], sys.byteorder))
-        files += [HALTING] if HALTING.exists() else []
+        files += [one for one in (HALTING, THP) if one.exists()]
         return {path.name: warden.setting_at(str(path)) for path in files} | {"cstate_latency": wake_up}
 
 
@@ -389,7 +392,7 @@ def test_a_device_whose_requests_no_queue_holds_is_refused(disk: LoopDisk, tmp_p
         told("umount", disk.queue.parent / "mq")
 
 
-def dies_at(instant: int, disk: LoopDisk, *, asked: Host = ALL, guarded: bool = True) -> bool:
+def dies_at(instant: int, disk: LoopDisk, *, asked: Stack = ON_DISK, guarded: bool = True) -> bool:
     """Change all in a process that SIGKILL ends at its N-th write, and its guard too unless `guarded`; whether it
     died, and did not get to the end.
     """
@@ -397,7 +400,7 @@ def dies_at(instant: int, disk: LoopDisk, *, asked: Host = ALL, guarded: bool = 
     def change() -> None:
         with Warden(f"h{os.getpid()}") as run:
             sys.addaudithook(_killer(instant, run.run_id, guarded=guarded))
-            with host_set(Stack(rig="metal", host=asked), [disk.image], run.directory) as checks:
+            with host_set(asked, [disk.image], run.directory) as checks:
                 assert all(check.agrees for check in checks())
 
     return dies(change)
@@ -423,7 +426,9 @@ def _killer(left: int, run_id: str, *, guarded: bool) -> Callable[[str, tuple[An
 
 def test_killed_at_any_instant_its_guard_puts_all_back(disk: LoopDisk, tmp_path: Path) -> None:
     instants, changed, kvm = 0, set(), HALTING.exists()
-    asked = replace(ALL, halt_poll_ns=7000 if kvm else None)
+    thp = {"always": "never"}.get(str(warden.setting_at(str(THP))), "always") if THP.exists() else None
+    host = replace(ALL, halt_poll_ns=7000 if kvm else None)
+    asked = replace(ON_DISK, host=host, machine=Machine(thp=cast(Any, thp)))
     with halting_file(tmp_path) if kvm else contextlib.nullcontext():
         before = disk.state()
         while dies_at(instants, disk, asked=asked):

@@ -277,6 +277,30 @@ def test_a_thread_that_runs_elsewhere_than_its_role_is_found_out(name: str, tmp_
     assert len(found) == len(pins)
 
 
+SMALL = "AnonHugePages:       0 kB\nTHPeligible:           1\nVmFlags: rd wr mr mw me hg\n"
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "shown", "found"),
+    [
+        ("thp=never", SMALL, "small pages so far"),
+        ("thp=never", SMALL.replace(" 0 kB", "4096 kB"), "always or madvise"),
+        ("thp=always", SMALL, "small pages so far"),
+        ("thp=madvise", SMALL.replace(" 1", " 0"), "never"),
+        ("thp=never", SMALL.replace("THPeligible", "Other"), None),
+    ],
+)
+def test_a_guests_own_memory_that_is_not_as_asked_for_is_found_out(
+    asked_for: str, shown: str, found: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "7").mkdir()
+    other = "7e00-7f00 rw-p 00000000 00:00 0 \n" + SMALL.replace(" 0 kB", "2048 kB")
+    (tmp_path / "7/smaps").write_text(f"{other}7f0000000000-7f0010000000 rw-p 00000000 00:00 0 \nSize: 9 kB\n{shown}")
+    machine = asked(f"memory.{asked_for}", "machine.memory=256M").machine
+    (check,) = memory_checks(machine, Process(7, proc=tmp_path))
+    assert (check.agrees or False, check.found) == (False, found)
+
+
 def test_memory_on_other_pages_than_asked_for_is_found_out(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/smaps").write_text("7f00-7f01 rw-s 0 00:01 5 /memfd:memory (deleted)\nKernelPageSize:     4 kB\n")
@@ -345,6 +369,7 @@ COMPOSED = {"checks", "_checks", "under_load", "look", "watch", "seen", "driver_
 
 PARTS = {
     "requested", "cpus_check", "_check", "_thread_check", "_backend_check", "_emulator_check", "_version_check",
+    "_thp_check",
 }  # fmt: skip
 """Each makes one check of a verifier, which has a lie of its own."""
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's settings of all its guests as arms: how KVM polls for them.
+"""A host's settings of all its guests as arms: how KVM polls for them, and on which pages their memory lies.
 
-Written to a file in the place of the kernel's, since some kernels only show theirs, and seen on a guest that halts.
+The former is written to a file in the place of the kernel's, since some kernels only show theirs, and seen on a guest
+that halts.
 """
 
 import shutil
@@ -10,19 +11,24 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.bench.bound import HALTING, halting_file, told
-from tests.conftest import User
+from tests.bench.bound import HALTING, THP, halting_file, told
+from tests.conftest import SPAN, User, bare_guest
 
 from virtune import warden as guard
 from virtune.bench.host_settings import host_set, settable
 from virtune.bench.live.monitor import halt_polls_of
+from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.carried import halt_poll_check
+from virtune.bench.qemu.machine import Accelerator
+from virtune.bench.qemu.rig import BareSession
 from virtune.bench.qmp import Monitor
 from virtune.model.contradictions import contradictions
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Event
+from virtune.model.evidence import Check
 from virtune.model.stack import Host, Machine, Stack
 from virtune.shell import Warden
 
@@ -106,8 +112,8 @@ def test_a_kvm_that_polls_although_it_was_told_not_to_is_found_out(
 
 
 def test_a_guest_that_never_halts_has_no_such_setting() -> None:
-    bare = Stack(rig="qemu", host=NEVER.host, machine=Machine(system="bare"))
-    assert [one for one in contradictions(bare) if "never halts" in one]
+    never = Stack(rig="qemu", host=NEVER.host, machine=Machine(system="bare"))
+    assert [one for one in contradictions(never) if "never halts" in one]
     assert not contradictions(NEVER)
 
 
@@ -131,3 +137,69 @@ def test_a_guest_without_kvm_is_refused(halting: Path, user: User, tmp_path: Pat
     )
     assert "host.halt_poll_ns is KVM's, and the guest runs without it" in refused.stderr
     assert halting.read_text() != "0"
+
+
+EMULATED = Accelerator(kvm=False, why="these tests run anywhere", tried=False)
+
+
+def bare(**asked: Any) -> Stack:
+    return Stack(rig="qemu", machine=Machine(system="bare", **asked))
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    with (tmp_path / "image").open("wb") as file:
+        file.truncate(SPAN)
+    return tmp_path / "image"
+
+
+def seen_in(stack: Stack, image: Path, warden: Warden) -> tuple[Check, int]:
+    """Bring a guest up; returns what is said of its memory, and its QEMU's process."""
+    session = BareSession(bare_guest(), warden, known=EMULATED)
+    try:
+        with session.up(stack, DiskImageSpec(image=image, size_bytes=SPAN, writes=False)) as bench:
+            (check,) = (one for one in bench.in_force.checks if one.setting.startswith("memory."))
+            return check, bench.processes["guest"]
+    finally:
+        session.give_up()
+
+
+needs_thp = pytest.mark.skipif(not THP.exists(), reason="this kernel has no transparent huge pages")
+
+
+@needs_thp
+@pytest.mark.parametrize("asked", ["always", "madvise", "never"])
+def test_a_guests_memory_lies_on_the_pages_that_the_host_was_told_to_make(
+    asked: str, image: Path, warden: Warden
+) -> None:
+    before = guard.setting_at(str(THP))
+    with host_set(bare(thp=asked), [], warden.directory) as checks:
+        assert [(one.setting, one.found, one.agrees) for one in checks()] == [("memory.thp", asked, True)]
+        check, _ = seen_in(bare(thp=asked), image, warden)
+        assert check.agrees, check.proof
+    assert guard.setting_at(str(THP)) == before
+
+
+@needs_thp
+@pytest.mark.parametrize(
+    ("set_to", "asked", "found"), [("madvise", "never", "always or madvise"), ("never", "always", "never")]
+)
+def test_memory_on_other_pages_than_the_host_says_is_found_out(
+    set_to: str, asked: str, found: str, image: Path, warden: Warden
+) -> None:
+    with host_set(bare(thp=set_to), [], warden.directory):
+        check, _ = seen_in(bare(thp=asked), image, warden)
+    assert (check.found, check.agrees) == (found, False)
+
+
+@needs_thp
+def test_a_machine_ends_with_its_trial_where_its_pages_count(image: Path, warden: Warden) -> None:
+    session, pids = BareSession(bare_guest(), warden, known=EMULATED), []
+    for stack in (bare(thp="madvise"), bare(thp="madvise"), bare(), bare()):
+        with (
+            host_set(stack, [], warden.directory),
+            session.up(stack, DiskImageSpec(image=image, size_bytes=SPAN, writes=False)) as bench,
+        ):
+            pids.append(bench.processes["guest"])
+    session.give_up()
+    assert len(set(pids)) == 3, "what it has of the pages of the trial before belongs to no arm"

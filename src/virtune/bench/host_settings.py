@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How this host's kernel runs the disks below an image, and how much it lets be dirty: changed for a trial, and put
-back after it.
+"""How this host's kernel runs the disks below an image, how much it lets be dirty, how it runs guests: changed for a
+trial, and put back after it.
 
 What is about to be changed is recorded in the run's directory before it is, so the guard puts it back where virtune
 is killed, and otherwise the next run or `virtune host clean` (`virtune.warden`). Another scheduler changes further

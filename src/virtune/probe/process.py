@@ -50,6 +50,7 @@ _FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
 _LOCKED = re.compile(r"^VmLck:\s*(\d+) kB$", re.MULTILINE)
 _MEMFD_PAGES = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*(\d+) kB$", re.MULTILINE | re.DOTALL)
+_OF_NO_FILE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ 00:00 0\s*\n((?:\w+:.*\n)*)", re.MULTILINE)
 _MEMFD_NODES = re.compile(r"^\S+ (?:bind(?:=\w+)*:(\S+)|\S+) file=/memfd:\S*(.*)$", re.MULTILINE)
 
 
@@ -239,6 +240,15 @@ class Process:
         """
         shown = _MEMFD_NODES.search(self._text("numa_maps") or "")
         return None if shown is None else (shown[1] or "", ",".join(re.findall(r" N([0-9]+)=", shown[2])))
+
+    def own_memory(self, size_bytes: int) -> Mapping[str, str] | None:
+        """Return what smaps says of the mapping of that size that is of no file, such as a guest's memory; None where
+        there is none to see.
+        """
+        for begins, ends, said in _OF_NO_FILE.findall(self._text("smaps") or ""):
+            if int(ends, 16) - int(begins, 16) == size_bytes:
+                return {name: value.strip() for name, value in re.findall(r"^(\w+):(.*)$", said, re.MULTILINE)}
+        return None
 
     def _path(self, *parts: str) -> Path:
         return self.proc.joinpath(str(self.pid), *parts)

@@ -250,11 +250,14 @@ def require_memory(machine: Machine, pools: Path = POOLS, online: Path = NODES) 
 
 
 def memory_checks(machine: Machine, process: Process) -> Iterator[Check]:
-    """Check the page size of the guest's memory and the nodes that hold it, where they were requested."""
+    """Check the pages of the guest's memory and the nodes that hold it, where they were requested."""
+    if machine.thp is not None:
+        shown = process.own_memory(machine.memory or MEMORY)
+        yield _thp_check(machine.thp, shown or {}, f"of the memory in /proc/{process.pid}/smaps")
     if machine.hugepages is not None:
         proof = f"KernelPageSize of the memory in /proc/{process.pid}/smaps"
-        shown = process.memfd_page_bytes()
-        yield Check("memory.hugepages", str(machine.hugepages), None if shown is None else str(shown), proof)
+        size = process.memfd_page_bytes()
+        yield Check("memory.hugepages", str(machine.hugepages), None if size is None else str(size), proof)
     if machine.numa is not None:
         bound, lies = process.memfd_nodes() or (None, "")
         asked, pages = {*parse_list(machine.numa)}, {*parse_list(lies)}
@@ -263,6 +266,16 @@ def memory_checks(machine: Machine, process: Process) -> Iterator[Check]:
         proof = f"/proc/{process.pid}/numa_maps: the memory is bound to {bound or 'no node'}, its pages lie on {lies}"
         found = None if bound is None else machine.numa if same else lies if astray else bound or "any node"
         yield Check("memory.numa", machine.numa, found, proof, hidden=bound is None)
+
+
+def _thp_check(asked: str, shown: Mapping[str, str], where: str) -> Check:
+    """Compare what is asked for with what a guest has that has touched its memory. QEMU asks for huge pages, so
+    `always` and `madvise` are the same to it: which one it is stands in the kernel's file.
+    """
+    pages, may = shown.get("AnonHugePages"), shown.get("THPeligible")
+    fits = ["always", "madvise"] if pages not in (None, "0 kB") else ["never" if may == "0" else "small pages so far"]
+    found = None if pages is None or may is None else asked if asked in fits else " or ".join(fits)
+    return Check("memory.thp", asked, found, f"AnonHugePages is {pages}, THPeligible {may} {where}")
 
 
 def halt_poll_check(stack: Stack, polls: int | None) -> Check | None:

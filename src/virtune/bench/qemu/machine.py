@@ -333,7 +333,7 @@ def running(
     start = _Start(appliance, warden, kvm, host_cpu, asked, first, max(START_SECONDS, boot_seconds / 2))
     with contextlib.ExitStack() as ends:
         vm = None
-        if not kvm and not first and not asked.places_memory:
+        if not kvm and not first and not asked.minds_memory:
             vm = _resumed(start, ends, boot_seconds)
         yield vm or ends.enter_context(_booted(start, boot_seconds))
 

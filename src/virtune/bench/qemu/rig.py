@@ -101,7 +101,8 @@ class MachineSession(abc.ABC, Generic[B]):
         try:
             yield self._bench(carried, stack, ground, changeover)
             self._leave()
-            if not carried.stays:
+            # what the host does to its memory between trials, under its own setting, belongs to no arm
+            if not carried.stays or stack.machine.thp is not None:
                 self.give_up()
                 return
             carried.park()

@@ -49,6 +49,7 @@ _WHY: dict[str, str] = {
     "disk.filesystem": "the guest makes it",
     "guest.system": "what ran in the test guest",
     "host.cstate_latency": "tuned keeps it on the host, as force_latency",
+    "memory.thp": "the host's kernel has it: transparent_hugepages= of tuned's [vm] there",
     "host.halt_poll_ns": "the host's KVM has it: `options kvm halt_poll_ns=` in /etc/modprobe.d there",
 }
 """Why no program's lines can say a setting."""
