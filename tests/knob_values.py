@@ -59,6 +59,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "memory.hugepages": ("2M", ()),
     "memory.numa": ("0", ()),
     "memory.thp": ("never", ()),
+    "memory.ksm": ("off", ()),
     "guest.scheduler": ("mq-deadline", ()),
     "guest.nr_requests": ("64", ()),
     "guest.rq_affinity": ("2", ()),

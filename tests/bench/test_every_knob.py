@@ -318,6 +318,6 @@ SEEN_ELSEWHERE = frozenset({
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "disk.filesystem",  # tests/guests: only a guest mounts it
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin",
-    "memory.hugepages", "memory.numa", "memory.thp",  # the two tests above, and test_settings_of_guests
+    "memory.hugepages", "memory.numa", "memory.thp", "memory.ksm",  # the two tests above, and test_settings_of_guests
 })  # fmt: skip
 """Knobs that no honest monitor shows, since they are seen on processes."""

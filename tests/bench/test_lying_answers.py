@@ -288,6 +288,9 @@ SMALL = "AnonHugePages:       0 kB\nTHPeligible:           1\nVmFlags: rd wr mr 
         ("thp=always", SMALL, "small pages so far"),
         ("thp=madvise", SMALL.replace(" 1", " 0"), "never"),
         ("thp=never", SMALL.replace("THPeligible", "Other"), None),
+        ("ksm=on", SMALL, "off"),
+        ("ksm=off", SMALL.replace("hg", "mg"), "on"),
+        ("ksm=off", SMALL.replace("VmFlags", "Other"), None),
     ],
 )
 def test_a_guests_own_memory_that_is_not_as_asked_for_is_found_out(
@@ -369,7 +372,7 @@ COMPOSED = {"checks", "_checks", "under_load", "look", "watch", "seen", "driver_
 
 PARTS = {
     "requested", "cpus_check", "_check", "_thread_check", "_backend_check", "_emulator_check", "_version_check",
-    "_thp_check",
+    "_thp_check", "_ksm_check",
 }  # fmt: skip
 """Each makes one check of a verifier, which has a lie of its own."""
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's settings of all its guests as arms: how KVM polls for them, and on which pages their memory lies.
+"""A host's settings of all its guests as arms: how KVM polls for them, on which pages their memory lies.
 
 The former is written to a file in the place of the kernel's, since some kernels only show theirs, and seen on a guest
-that halts.
+that halts. Whether equal pages are merged is a setting of each QEMU.
 """
 
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,3 +204,25 @@ def test_a_machine_ends_with_its_trial_where_its_pages_count(image: Path, warden
             pids.append(bench.processes["guest"])
     session.give_up()
     assert len(set(pids)) == 3, "what it has of the pages of the trial before belongs to no arm"
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/ksm").exists(), reason="this kernel merges no pages")
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_guests_memory_is_merged_or_not_as_its_qemu_was_told(asked: bool, image: Path, warden: Warden) -> None:
+    check, _ = seen_in(bare(ksm=asked), image, warden)
+    assert check.agrees, check.proof
+    assert "/sys/kernel/mm/ksm/run is " in check.proof
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/ksm").exists(), reason="this kernel merges no pages")
+def test_a_qemu_that_merges_pages_although_it_was_told_not_to_is_found_out(
+    image: Path, warden: Warden, tmp_path: Path
+) -> None:
+    liar = tmp_path / "qemu"
+    liar.write_text(f"""#!{sys.executable}
+import os, sys
+os.execvp("qemu-system-x86_64", [word.replace("mem-merge=off", "mem-merge=on") for word in sys.argv])
+""")
+    liar.chmod(0o755)
+    check, _ = seen_in(bare(ksm=False, emulator=str(liar)), image, warden)
+    assert (check.setting, check.found, check.agrees) == ("memory.ksm", "on", False)

@@ -34,6 +34,7 @@ IDE = replace(GUEST, device=Device(bus="ide"))
         (("memory.hugepages=2M",), "restart", "memory.hugepages"),
         (("memory.numa=0",), "restart", "memory.numa"),
         (("memory.thp=never",), "restart", "memory.thp"),
+        (("memory.ksm=off",), "restart", "memory.ksm"),
         (("device.bus=ide",), "restart", "device.bus"),
     ],
 )
@@ -84,6 +85,7 @@ def test_every_knob_that_is_turned_has_a_way() -> None:
         ("memory.hugepages=1G", "must be a multiple of memory.hugepages"),
         ("memory.numa=all", "is no list of NUMA nodes"),
         ("memory.thp=never,memory.numa=0", "memory.thp means nothing for memory that"),
+        ("memory.ksm=on,memory.hugepages=2M", "memory.ksm means nothing for memory that"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(words: str, why: str) -> None:

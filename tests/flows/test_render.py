@@ -33,6 +33,7 @@ def lines_of(*settings: str) -> dict[str, Spelled]:
         ("machine.cpu=max", "-cpu max"),
         ("memory.hugepages=2M", "hugetlb=on,hugetlbsize=2097152"),
         ("memory.numa=0", "host-nodes=0,policy=bind"),
+        ("memory.ksm=off", "-machine mem-merge=off"),
     ],
 )
 def test_what_the_machine_has_is_in_the_line_for_qemu_and_told_for_libvirt(setting: str, words: str) -> None:

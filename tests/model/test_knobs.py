@@ -87,6 +87,7 @@ def test_the_knobs_that_are_turned_are_exactly_what_a_stack_holds() -> None:
     of_the_machine["memory.hugepages"] = of_the_machine.pop("machine.hugepages")
     of_the_machine["memory.numa"] = of_the_machine.pop("machine.numa")
     of_the_machine["memory.thp"] = of_the_machine.pop("machine.thp")
+    of_the_machine["memory.ksm"] = of_the_machine.pop("machine.ksm")
     of_the_machine["guest.system"] = of_the_machine.pop("machine.system")
     of_the_machine |= {f"{field.name}.pin": ("pins", field.name) for field in fields(Pins)}
     of_the_disk = {f"disk.{field.name}": ("disk", field.name) for field in fields(Disk)}

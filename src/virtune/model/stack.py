@@ -40,8 +40,8 @@ class Machine:
 
     `emulator` is the path of a `qemu-system-...` program, `type` QEMU's machine (q35), `cpu` its model (`host` on
     KVM, `max` without), `hugepages` the size of the pages that the guest's memory lies on, `numa` the NUMA nodes that
-    hold it (`0`, `0-1`), `thp` what the host's kernel is set to for transparent huge pages. `system` is what runs in
-    it: `bare` is the load generator alone, without an operating system.
+    hold it (`0`, `0-1`), `thp` what the host's kernel is set to for transparent huge pages, `ksm` whether QEMU has it
+    merge equal pages. `system` is what runs in it: `bare` is the load generator alone, without an operating system.
     """
 
     emulator: str | None = None
@@ -52,6 +52,7 @@ class Machine:
     hugepages: Bytes | None = None
     numa: str | None = field(default=None, repr=False)
     thp: Literal["always", "madvise", "never"] | None = field(default=None, repr=False)
+    ksm: bool | None = field(default=None, repr=False)
     system: System | None = None
 
     @property
@@ -66,7 +67,7 @@ class Machine:
     @property
     def minds_memory(self) -> bool:
         """Whether it is asked how its memory lies, which then is no file with the state of an earlier boot."""
-        return self.places_memory or self.thp is not None
+        return self.places_memory or self.thp is not None or self.ksm is not None
 
     @property
     def cpus(self) -> int:
@@ -143,8 +144,9 @@ def machine_contradictions(machine: Machine) -> Iterator[str]:
         yield "machine.memory must be a multiple of memory.hugepages"
     if machine.numa is not None and not _CPUS.fullmatch(machine.numa):
         yield f"memory.numa={machine.numa} is no list of NUMA nodes: write 0, or 0-1"
-    if machine.places_memory and machine.thp is not None:
-        yield "memory.thp means nothing for memory that memory.hugepages or memory.numa places: it is shared"
+    for name in ("thp", "ksm"):
+        if machine.places_memory and getattr(machine, name) is not None:
+            yield f"memory.{name} means nothing for memory that memory.hugepages or memory.numa places: it is shared"
 
 
 def pin_contradictions(pins: Pins) -> Iterator[str]:

@@ -251,9 +251,13 @@ def require_memory(machine: Machine, pools: Path = POOLS, online: Path = NODES) 
 
 def memory_checks(machine: Machine, process: Process) -> Iterator[Check]:
     """Check the pages of the guest's memory and the nodes that hold it, where they were requested."""
-    if machine.thp is not None:
-        shown = process.own_memory(machine.memory or MEMORY)
-        yield _thp_check(machine.thp, shown or {}, f"of the memory in /proc/{process.pid}/smaps")
+    if machine.thp is not None or machine.ksm is not None:
+        shown = process.own_memory(machine.memory or MEMORY) or {}
+        where = f"of the memory in /proc/{process.pid}/smaps"
+        if machine.thp is not None:
+            yield _thp_check(machine.thp, shown, where)
+        if machine.ksm is not None:
+            yield _ksm_check(shown.get("VmFlags"), where, asked=machine.ksm)
     if machine.hugepages is not None:
         proof = f"KernelPageSize of the memory in /proc/{process.pid}/smaps"
         size = process.memfd_page_bytes()
@@ -276,6 +280,12 @@ def _thp_check(asked: str, shown: Mapping[str, str], where: str) -> Check:
     fits = ["always", "madvise"] if pages not in (None, "0 kB") else ["never" if may == "0" else "small pages so far"]
     found = None if pages is None or may is None else asked if asked in fits else " or ".join(fits)
     return Check("memory.thp", asked, found, f"AnonHugePages is {pages}, THPeligible {may} {where}")
+
+
+def _ksm_check(flags: str | None, where: str, *, asked: bool) -> Check:
+    found = None if flags is None else "on" if "mg" in flags.split() else "off"
+    proof = f"VmFlags are {flags} {where}; /sys/kernel/mm/ksm/run is {tree.text('/sys/kernel/mm/ksm/run')}"
+    return Check("memory.ksm", "on" if asked else "off", found, proof)
 
 
 def halt_poll_check(stack: Stack, polls: int | None) -> Check | None:

@@ -180,12 +180,18 @@ def _board(machine: GuestMachine) -> list[str]:
     cpu = asked.cpu or (machine.host_cpu if machine.kvm else "max")
     options = [asked.type or "q35", *(["hpet=off"] if asked.has_pci else _MICROVM)]
     options += [MEMORY_BACKEND] if asked.places_memory or machine.memory_file is not None else []
+    options += _merging(asked)
     # where there can be only one vCPU, TCG before QEMU 8.1 leaves out the memory barriers of the guest, which then
     # loses notifications of its disk, and hangs
     vcpus = "1,maxcpus=2" if machine.vcpus == 1 and not machine.kvm else str(machine.vcpus)
     words = ["-cpu", cpu, "-smp", vcpus, "-m", f"{memory}B"]
     words += [] if asked.has_pci else ["-global", "virtio-mmio.force-legacy=off"]
     return ["-M", ",".join(options), *words, *memory_words(asked), *_file_words(machine, memory)]
+
+
+def _merging(machine: Machine) -> list[str]:
+    """Write whether equal pages of a guest's memory may be merged, as an option of its board."""
+    return [] if machine.ksm is None else [f"mem-merge={'on' if machine.ksm else 'off'}"]
 
 
 def _file_words(machine: GuestMachine, size: int) -> tuple[str, ...]:
@@ -431,6 +437,7 @@ def machine_arguments(stack: Stack) -> tuple[str, ...]:
         *words,
         *memory_words(machine),
         *(("-machine", MEMORY_BACKEND) if machine.places_memory else ()),
+        *(word for option in _merging(machine) for word in ("-machine", option)),
     )
 
 
