@@ -173,6 +173,14 @@ def test_the_sum_of_all_clients_is_not_counted_again(name: str) -> None:
     assert ios == {"two-clients.json": 24_783 + 24_792, "two-clients.txt": 22_837 + 22_775}[name]
 
 
+def test_the_several_jobs_of_two_clients_are_one_run_whose_sum_fio_says() -> None:
+    text = recorded("two-clients-three-jobs.txt")
+    loads = read_result(text).loads
+    assert [load.name for load in loads] == ["x", "y", "z", "x", "y", "z"]
+    assert sum(stream.ios or 0 for load in loads for stream in load.streams) == 85_817
+    assert "issued rwts: total=85817," in text.partition("All clients")[2]
+
+
 def test_of_status_intervals_the_last_holds() -> None:
     text = recorded("status-interval.txt")
     assert text.count("groupid=0") == 3
@@ -205,6 +213,7 @@ SEVERAL = (
     ("randread.both", "randwrite.both", "randread.both"),
     ("sections.both", "sections-group.both"),
     ("two-clients.txt", "two-clients.txt"),
+    ("two-clients-three-jobs.txt", "two-clients.txt", "two-clients-three-jobs.txt"),
     ("status-interval.txt", "terminal.txt"),
     ("clones.both", "clones.both"),
 )

@@ -446,9 +446,10 @@ class _Splitter:
         """Take the head of a group's results."""
         name, group, _ = key
         if self._machines:
-            # all machines answer before the first reports, and each reports once
-            again = group in self._closed and key not in self._reported and name != ALL_CLIENTS
-            self._reports += again
+            # all machines answer before the first reports, and each reports once: all its jobs, then its groups' sums
+            if group in self._closed and key not in self._reported and name != ALL_CLIENTS:
+                self._reports += 1
+                self._closed = set()
             new = self._reports > self._machines or self._further_machines > 0
         else:
             new = self._announced or (group in self._closed and key not in self._reported and name != ALL_CLIENTS)
