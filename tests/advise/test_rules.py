@@ -32,6 +32,7 @@ from virtune.advise.rule import rule
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import ImageView, Subject
+from virtune.model.knob import Change, Risk
 from virtune.model.knobs import BY_ID
 
 NODE = (
@@ -207,7 +208,11 @@ def test_the_configuration_of_the_study_and_a_domain_of_another_hypervisor_are_l
         (scsi("x86_64", "q35", VSCSI.format("")), [("iothread.count", "", "1"), ("device.iothread", "scsi:0", "1")]),
         (scsi("aarch64", "virt"), []),
         (f"scsi0: local:1\n{SINGLE}".encode(), [("iothread.count", "", "1"), ("device.iothread", "scsi0", "1")]),
-        (b"scsi0: local:1\nscsihw: virtio-scsi-pci\n", []),
+        (
+            b"scsi0: local:1\nscsihw: virtio-scsi-pci\n",
+            [("device.scsi_controller", "", "virtio-scsi-single"), ("iothread.count", "", "1"),
+             ("device.iothread", "scsi0", "1")],
+        ),
     ],
 )  # fmt: skip
 def test_an_iothread_of_one_s_own_is_written_where_it_can_be(text: bytes, turns: list[tuple[str, str, str]]) -> None:
@@ -232,6 +237,14 @@ def test_an_iothread_of_one_s_own_is_written_where_it_can_be(text: bytes, turns:
 def test_whose_iothread_it_would_be_is_said(text: bytes, whose: str) -> None:
     (seen,) = [one.seen for one in audit(Subject(domain=language_of(text).read(text))) if one.rule.id == "R30"]
     assert seen.advice == f"at depth 8 and more, compare with an IOThread {whose}"
+
+
+def test_another_controller_is_no_replug_whichever_rule_asks_for_it() -> None:
+    asked = other("scsi0: local:1,iothread=1\nscsihw: virtio-scsi-pci\n")
+    costs = {one.rule.id: (one.takes, one.risk) for one in audit(asked.subject) if one.rule.id in ("R30", "R31")}
+    assert costs == dict.fromkeys(("R30", "R31"), (Change.POWEROFF, Risk.AVAILABILITY))
+    (implied,) = [one for one in audit(on(scsi("aarch64", "virt")).subject) if one.rule.id == "R30"]
+    assert (implied.seen.turns, implied.takes) == ((), Change.POWEROFF)
 
 
 def test_of_several_groups_the_smaller_limit_is_told() -> None:

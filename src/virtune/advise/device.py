@@ -149,13 +149,16 @@ def _whose(domain: Domain, disk: DomainDisk) -> str:
 def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> tuple[SettingChange, ...]:
     """One IOThread more, named by the disk or, in libvirt and QEMU, by its SCSI controller where that is written."""
     at = disk.target
+    first: tuple[SettingChange, ...] = ()
     if disk.bus == "scsi" and domain.language in ("libvirt", "qemu"):
         at = f"scsi:{disk.controller}" if domain.controller_of(disk) is not None else ""
     elif disk.bus == "scsi" and scsi_model(domain, disk)[0] != "virtio-scsi-single":
-        at = ""  # Proxmox gives a thread to a controller that has one disk
+        # Proxmox gives a thread to a controller that has one disk, and there is one model for all SCSI disks
+        first = (SettingChange(knob="device.scsi_controller", value="virtio-scsi-single"),)
     free = next(number for number in itertools.count(1) if number not in numbers)
     return (
         (
+            *first,
             SettingChange(knob="iothread.count", value=str(len(numbers) + 1)),
             SettingChange(knob="device.iothread", at=at, value=str(free)),
         )
