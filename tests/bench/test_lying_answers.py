@@ -7,6 +7,7 @@ and the tests fail for a verifier, or a setting of one, that has none.
 
 import ast
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import pytest
 import virtune.bench
 from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
-from virtune.bench.during import BlockJob
+from virtune.bench.during import BlockJob, Snapshots
 from virtune.bench.guest.agent import Mounted
 from virtune.bench.qemu.carried import (
     Carried,
@@ -48,6 +49,7 @@ from virtune.bench.verify import (
     rbd_checks,
 )
 from virtune.dialects.qemu.guest import device_id
+from virtune.dialects.qemu.qmp import COPY_NODE
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
@@ -147,10 +149,32 @@ def runs_on_tcg() -> Check:
 def stands_still(kind: During) -> BlockJob:
     """A job that QEMU says to be running, and that copies nothing more."""
     said = {"id": "during0", "type": kind, "status": "running", "current-progress": 2**20}
-    job = BlockJob(kind, lambda _, __: [said], source="format0", copy=Path("/copy"), disk=Stack().disk)
+    made = Snapshots if kind == "snapshot" else BlockJob
+    job = made(kind, lambda _, __: [said], source="format0", copy=Path("/copy"), disk=Stack().disk)
     job.mark()
     job.mark()
     return job
+
+
+def takes_none() -> Check:
+    """A QEMU that agrees to each snapshot, and puts none above the disk."""
+    said = {"id": "during0", "status": "concluded", "current-progress": 0}
+
+    def ask(command: str, _: Mapping[str, object]) -> Any:
+        if command == "job-dismiss":
+            said["status"] = "running"
+        nodes = [{"node-name": name, "backing_file_depth": 0, "image": {"virtual-size": 4096}} for name in NODES]
+        return [said] if command == "query-jobs" else nodes
+
+    with tempfile.NamedTemporaryFile() as file:
+        job = Snapshots("snapshot", ask, source=NODES[0], copy=Path(file.name), disk=Stack().disk)
+        job.run().__enter__()
+        job.mark()
+        job.mark()
+        return job.check()
+
+
+NODES = ("format0", COPY_NODE)
 
 
 BLK = "virtio-blk-pci"
@@ -248,6 +272,8 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("io", 2**30).check()),
     (BlockJob.check, "disk.during", lambda: [stands_still("backup").check()]),
     (BlockJob.check, "disk.during", lambda: [stands_still("mirror").check()]),
+    (Snapshots.check, "disk.during", lambda: [stands_still("snapshot").check()]),
+    (Snapshots.check, "disk.during", lambda: [takes_none()]),
 ]  # fmt: skip
 
 PROVEN_UNDER_LOAD = {("export_checks", "export.iothread"), ("_second_check", "disks.count")}

@@ -2,6 +2,7 @@
 """A block job beside a load: at work in all of the measured time, gone afterwards, and said where it fails."""
 
 import filecmp
+import hashlib
 import os
 import signal
 import subprocess
@@ -80,6 +81,46 @@ def test_a_job_is_at_work_under_load_and_gone_after_it(
         assert bench.changeover.swapped is not None or not beside
 
 
+WRITES = "rw=randwrite,bs=4k,rate_iops=200"
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["installed", "beside"])
+@pytest.mark.parametrize(
+    ("device", "disk", "words"),
+    [
+        (Device(), Disk(), "randread-4k"),
+        (Device(iothread="io1"), Disk(aio="native"), WRITES),
+        (Device(iothread="io1"), Disk(format="qcow2", aio="io_uring"), WRITES),
+        (Device(bus="virtio-scsi"), Disk(cache="writeback"), WRITES),
+    ],
+    ids=["read", "raw", "qcow2", "scsi"],
+)
+def test_snapshots_are_taken_and_merged_under_load(
+    session: BareSession, one_warden: shell.Warden, tmp_path: Path, device: Device, disk: Disk, words: str,
+    *, beside: bool,
+) -> None:  # fmt: skip
+    machine = Machine(system="bare", emulator=qemu_beside() if beside else None)
+    stack, writes = replace(BARE, machine=machine, device=device, disk=disk, during="snapshot"), words == WRITES
+    with Scratch(tmp_path, span_bytes=SPAN, say=lambda _: None) as scratch:
+        image, overlay = scratch.image_for(disk, one_warden), scratch.overlay_for(disk, IMAGE)
+        before = hashlib.sha256(image.read_bytes()).digest()
+        with session.up(stack, replace(ground(image, writes=writes), copy=overlay)) as bench:
+            loaded = load(bench, words)
+            seen = found(loaded.checks)
+            (check,) = (one for one in loaded.checks if one.setting == "disk.during")
+            assert (seen["disk.during"], seen["disk.aio"]) == ("snapshot", disk.aio), check
+            taken, merged, *_ = (int(word) for word in check.proof.split() if word.isdigit())
+            assert min(taken, merged) >= 1, check.proof
+            assert nothing_of_it_is_left(bench)
+            opened = bench.vm.monitor.execute("query-block")
+            assert str(overlay) not in str(opened)
+            assert str(image) in str(opened)
+        assert (hashlib.sha256(image.read_bytes()).digest() != before) == writes, "what was written is merged"
+        subprocess.run(["qemu-img", "check", "-f", disk.format, image], check=disk.format == "qcow2")
+        assert "backing" not in subprocess.check_output(["qemu-img", "info", image], text=True)
+    assert not overlay.exists(), "it is made for one run only"
+
+
 def test_a_job_below_a_limit_and_beside_writes_in_an_iothread(session: BareSession, image: Path, copy: Path) -> None:
     """What a backup reads does not count against the guest's limit; a mirror also copies what is written."""
     limited = replace(BARE, disk=Disk(throttle_iops=200), during="backup")
@@ -122,6 +163,7 @@ def test_what_no_job_can_copy_is_refused_beforehand() -> None:
         (replace(backup, idle_guests=1), "one disk of one guest"),
         (replace(backup, disk=Disk(backend="null-co")), "copies an image"),
         (replace(backup, during="mirror", disk=Disk(throttle_iops=9)), "with a limit is the limit"),
+        (replace(backup, during="snapshot", disk=Disk(throttle_iops=9)), "merges a snapshot into only"),
         (replace(backup, rig="storage-daemon"), "belongs to rig=qemu"),
     ):
         assert any(why in one for one in contradictions(wrong)), why
@@ -147,14 +189,15 @@ def test_none_and_a_backup_are_compared_and_each_is_what_was_asked_for(user: Use
 
 
 @pytest.mark.once
-def test_a_run_that_is_killed_leaves_neither_a_job_nor_its_image_after_clean(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["mirror", "snapshot"])
+def test_a_run_that_is_killed_leaves_neither_a_job_nor_its_image_after_clean(kind: During, tmp_path: Path) -> None:
     place = tmp_path / "scratch"
     place.mkdir()
     user = User(tmp_path, place, once=True)
-    words = ("--set", "disk.during=mirror", "--rounds", "1", "--seconds", "60", "-q")
+    words = ("--set", f"disk.during={kind}", "--rounds", "1", "--seconds", "60", "-q")
     process = user.start("compare", "measure", *SHORT, *words)
     assert eventually(lambda: any("qemu-system" in line for line in marked_processes()), seconds=100)
-    assert list(place.glob(f"virtune-*-disk{IMAGE + 1}.raw"))
+    assert list(place.glob(f"virtune-*-disk{IMAGE + 1}*"))
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=90)
     assert eventually(lambda: not marked_processes(), seconds=100)

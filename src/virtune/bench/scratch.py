@@ -283,10 +283,9 @@ class Scratch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._passing:
-            for image in list(scratch_files(self.directory)):
-                if _PASSING in image.name:
-                    remove(image)
+        for image in list(scratch_files(self.directory)):
+            if _PASSING in image.name:
+                remove(image)
         self._ends.close()
 
     def _lock(self, ends: contextlib.ExitStack) -> bool:
@@ -337,6 +336,14 @@ class Scratch:
         if grows:
             self._require_room(grows)
         return image
+
+    def overlay_for(self, disk: Disk, number: int) -> Path:
+        """Return a file, made if needed, for what is above the disk's image for a while and may grow to its size. It
+        is removed after the run.
+        """
+        name = f"{_stem(self.span_bytes, number, Disk())}{_PASSING}.qcow2"
+        size = image_bytes(disk, self.span_bytes)
+        return self._whole([_Part(name, lambda *_: None, size, 1)], grows=size)
 
     def _parts_of(self, disk: Disk, image: Path, raw: Path, size: int, warden: shell.Warden) -> Iterator[_Part]:
         """Yield the files of a qcow2 image, each after those that it stands on."""

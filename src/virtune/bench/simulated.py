@@ -43,6 +43,7 @@ EFFECTS: Mapping[tuple[str, str], float] = {
     ("device.bus", "ide"): 0.20,
     ("disk.during", "backup"): 0.70,
     ("disk.during", "mirror"): 0.75,
+    ("disk.during", "snapshot"): 0.60,
     ("disk.export", "fuse"): 0.80,
     ("disk.export", "vhost-user-blk"): 1.30,
 }

@@ -219,8 +219,9 @@ def _during_contradictions(stack: stacks.Stack) -> Iterator[str]:
         yield "disk.during is of one disk of one guest here: leave out disks.count, guests.count and guests.idle"
     if stack.disk.backend != "file":
         yield f"disk.during copies an image, and backend={stack.disk.backend} has none here"
-    if stack.during == "mirror" and stack.disk.limits:
-        yield "QEMU mirrors only what a device stands on, which with a limit is the limit: leave out disk.throttle_*"
+    if stack.during in ("mirror", "snapshot") and stack.disk.limits:
+        what = {"mirror": "mirrors", "snapshot": "merges a snapshot into"}[stack.during]
+        yield f"QEMU {what} only what a device stands on, which with a limit is the limit: leave out disk.throttle_*"
 
 
 def _limit_contradictions(disk: stacks.Disk) -> Iterator[str]:

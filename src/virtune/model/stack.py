@@ -174,8 +174,8 @@ Scheduler = Literal["none", "mq-deadline", "kyber", "bfq"]
 CacheState = Literal["cold", "warm", "as-found"]
 """How much of an image is in the host's page cache when a trial begins."""
 
-During = Literal["none", "backup", "mirror"]
-"""The block job that copies a guest's disk while that is loaded."""
+During = Literal["none", "backup", "mirror", "snapshot"]
+"""The block job that copies a guest's disk while that is loaded, or snapshots that are taken of it and merged."""
 
 OF_BUS: Mapping[str, tuple[str, ...]] = {
     "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),
@@ -389,8 +389,8 @@ class Stack:
     `virtune.model.contradictions` derives: with `own_iothreads` an IOThread each, and every second one with the
     settings `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins;
     `place` says whether a study's target is used, or a scratch image although there is a target, or one in another
-    directory of that path; `neighbour` is what another process of the host does meanwhile, `during` the block job
-    that copies the disk meanwhile, `load_depth` how many I/Os each job of the load keeps in flight; None for as many
+    directory of that path; `neighbour` is what another process of the host does meanwhile, `during` what QEMU
+    does to the disk meanwhile, `load_depth` how many I/Os each job of the load keeps in flight; None for as many
     as its workload says. `kernel` is how the guest's kernel runs the disk, `host` how this host's does. `domain` is
     the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
     """

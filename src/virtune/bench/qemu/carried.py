@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from virtune.bench.during import BlockJob
+from virtune.bench.during import BlockJob, Snapshots
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.machine import PROGRAM, Accelerator, QemuGuest
 from virtune.bench.qmp import Monitor
@@ -596,11 +596,12 @@ class Carried:
         self._nodes = ()
 
     def job(self, stack: Stack, ground: DiskImageSpec) -> BlockJob | None:
-        """Return the block job that is to be at work under load; it copies what the disk holds, below its limits."""
+        """Return the block job that is to be at work under load; it works on the disk below its limits."""
         if stack.during == "none" or ground.copy is None:
             return None
         source = node_of_turn(FORMAT_NODE, self._turn)
-        return BlockJob(stack.during, self._execute, source=source, copy=ground.copy, disk=stack.disk)
+        kind = Snapshots if stack.during == "snapshot" else BlockJob
+        return kind(stack.during, self._execute, source=source, copy=ground.copy, disk=stack.disk)
 
     def checks(self, stack: Stack, ground: DiskImageSpec) -> Iterator[Check]:
         """Check the settings that are active now."""
@@ -699,8 +700,10 @@ class Carried:
 
 
 def writable(stack: Stack, ground: DiskImageSpec) -> bool:
-    """Whether the guest may write to its disk: QEMU has no read-only disks on IDE and AHCI."""
-    return ground.writes or stack.device.bus in WRITABLE
+    """Whether the guest may write to its disk: QEMU has no read-only disks on IDE and AHCI, and merges a snapshot
+    into no other.
+    """
+    return ground.writes or stack.device.bus in WRITABLE or stack.during == "snapshot"
 
 
 def first_of(stack: Stack, ground: DiskImageSpec) -> tuple[Command, ...]:

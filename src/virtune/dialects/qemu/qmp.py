@@ -27,7 +27,7 @@ FORMAT_NODE = "format0"
 """The node that reads the image's format."""
 
 COPY_NODE = "copy0"
-"""The node of the image that a block job copies a disk to."""
+"""The node of the image that a block job copies a disk to, or of the overlay that a snapshot of it is."""
 
 DATA_NODE = "data0"
 """The node that opens the external data file."""
@@ -103,9 +103,24 @@ def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
 
 def copy_command(disk: Disk, image: str) -> Command:
     """Render the command that opens a raw image as a disk's image is opened: what a block job copies the disk to."""
-    file = {"driver": "file", "filename": image, "aio": disk.aio, "cache": _cache(disk)}
-    arguments = {"driver": "raw", "node-name": COPY_NODE, "cache": _cache(disk), "file": file}
+    arguments = {"driver": "raw", "node-name": COPY_NODE, "cache": _cache(disk), "file": _beside(disk, image)}
     return Command(execute="blockdev-add", arguments=arguments)
+
+
+def overlay_commands(disk: Disk, image: str, size_bytes: int, *, job: str) -> tuple[Command, Command]:
+    """Render the commands that write an empty qcow2 into an empty file, in a job, and open it as a disk's image is
+    opened, with nothing below: what a snapshot puts above the disk.
+    """
+    file = _beside(disk, image) | {"discard": disk.discard}
+    options = {"driver": "qcow2", "file": file, "size": size_bytes}
+    create = Command(execute="blockdev-create", arguments={"job-id": job, "options": options})
+    node = {"driver": "qcow2", "node-name": COPY_NODE, "cache": _cache(disk), "backing": None, "file": file}
+    node |= {"discard": disk.discard, "detect-zeroes": disk.detect_zeroes}
+    return create, Command(execute="blockdev-add", arguments=node)
+
+
+def _beside(disk: Disk, image: str) -> dict[str, Any]:
+    return {"driver": "file", "filename": image, "aio": disk.aio, "cache": _cache(disk)}
 
 
 def undo_commands(commands: Sequence[Command]) -> tuple[Command, ...]:

@@ -167,12 +167,14 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
 
 def copied_to(stack: Stack) -> tuple[tuple[Disk, int], ...]:
     """Return the scratch image, as large as the disk, that a block job of the stack copies it to: disk and number."""
-    return ((Disk(filesystem=stack.disk.filesystem), during.IMAGE),) if stack.during != "none" else ()
+    return ((Disk(filesystem=stack.disk.filesystem), during.IMAGE),) if stack.during in ("backup", "mirror") else ()
 
 
 def copy_for(stack: Stack, tools: Tools) -> Path | None:
-    """Return that image, made if needed; None for a stack without such a job."""
+    """Return that image, or the file for snapshots, made if needed; None for a stack without such a job."""
     scratch = tools.scratch_of(stack)
+    if stack.during == "snapshot":
+        return scratch.overlay_for(stack.disk, during.IMAGE)
     return next((scratch.image_for(disk, tools.warden, number) for disk, number in copied_to(stack)), None)
 
 
