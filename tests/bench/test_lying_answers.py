@@ -20,6 +20,7 @@ from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
 from virtune.bench.during import BlockJob, Snapshots
 from virtune.bench.guest.agent import Mounted
+from virtune.bench.libvirt.during import DomainMirror
 from virtune.bench.qemu.carried import (
     Carried,
     FurtherDisks,
@@ -156,6 +157,15 @@ def stands_still(kind: During) -> BlockJob:
     return job
 
 
+def no_further() -> Check:
+    """A libvirt that shows a mirror which copies nothing more."""
+    virsh = SimpleNamespace(run=lambda *_: " type=Block Copy\n bandwidth=0\n cur=4096\n end=8192\n")
+    job = DomainMirror(cast(Any, virsh), "uuid", "vdb", Path("/copy"))
+    job.mark()
+    job.mark()
+    return job.check()
+
+
 def takes_none() -> Check:
     """A QEMU that agrees to each snapshot, and puts none above the disk."""
     said = {"id": "during0", "status": "concluded", "current-progress": 0}
@@ -273,6 +283,7 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (BlockJob.check, "disk.during", lambda: [stands_still("backup").check()]),
     (BlockJob.check, "disk.during", lambda: [stands_still("mirror").check()]),
     (Snapshots.check, "disk.during", lambda: [stands_still("snapshot").check()]),
+    (DomainMirror.check, "disk.during", lambda: [no_further()]),
     (Snapshots.check, "disk.during", lambda: [takes_none()]),
 ]  # fmt: skip
 

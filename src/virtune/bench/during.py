@@ -16,10 +16,12 @@ under many writes may last until they end: QEMU ends it at a moment at which not
 After a failure nothing is merged or cancelled here: the VM ends, and a scratch image holds what it holds.
 """
 
+import abc
 import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -48,29 +50,66 @@ Ask = Callable[[str, Mapping[str, Any]], Any]
 """Executes a QMP command with its arguments; raises RigError with QEMU's message."""
 
 
-class BlockJob:
-    """A job of one kind that copies the node `source` to the image `copy`. `run` begins and ends it, `tend` keeps it
-    at work, `mark` is called when the measured time begins and when it ends.
+class DuringLoad(abc.ABC):
+    """What one kind of job does to a disk, with the image `copy`. `run` begins and ends it, `tend` keeps it at work,
+    `mark` is called when the measured time begins and when it ends.
     """
 
-    def __init__(self, kind: During, ask: Ask, *, source: str, copy: Path, disk: Disk) -> None:
-        self._kind, self._ask, self._source, self._copy, self._disk = kind, ask, source, copy, disk
+    shown_by = "QMP query-jobs"
+
+    def __init__(self, kind: During, copy: Path) -> None:
+        self._kind, self._copy = kind, copy
         self._passes = self._before = self._copied = 0
-        self._cancelled = False
         self._marks: list[tuple[int, ...]] = []
+
+    @abc.abstractmethod
+    def run(self) -> AbstractContextManager[None]:
+        """Have the job at work while the block runs, and nothing of it afterwards. Raises RigError where it is
+        refused.
+        """
+
+    @abc.abstractmethod
+    def tend(self) -> None:
+        """Look how far the job is, and begin it anew where it is done. Raises LoadError when it failed."""
+
+    def mark(self) -> None:
+        """Note how much is done by now."""
+        self.tend()
+        self._marks.append(self._counts())
+
+    def check(self) -> Check:
+        """Check that the job made progress within the measured time, or until the end of a load that ended before."""
+        (copied,) = self._done()
+        none = "none" if len(self._marks) > 1 else None
+        again = f", begun {self._passes} times" if self._passes > 1 else ""
+        proof = f"{self.shown_by}: {format_bytes(copied)} copied {UNDER_LOAD} by {self._kind}{again}"
+        return Check("disk.during", self._kind, self._kind if copied > 0 else none, proof)
+
+    def _counts(self) -> tuple[int, ...]:
+        return (self._copied,)
+
+    def _done(self) -> tuple[int, ...]:
+        """Return how much of each was done within the measured time, or until a load ended before."""
+        begin, end, *_ = [*([] if self._marks else [(0,) * len(self._counts())]), *self._marks, self._counts()]
+        return tuple(now - before for before, now in zip(begin, end, strict=True))
+
+
+class BlockJob(DuringLoad):
+    """A job of QEMU's that copies the node `source` to the image `copy`."""
+
+    def __init__(self, kind: During, ask: Ask, *, source: str, copy: Path, disk: Disk) -> None:
+        super().__init__(kind, copy)
+        self._ask, self._source, self._disk = ask, source, disk
+        self._cancelled = False
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Have the job at work while the block runs, and then neither the job nor its node. Raises RigError where
-        QEMU refuses it.
-        """
         self._open()
         self._begin()
         yield
         self._end()
 
     def tend(self) -> None:
-        """Look how far the job is, and begin it anew where it is done. Raises LoadError when it failed."""
         job = self._seen()
         if job is None:
             raise LoadError(f"the {self._kind} of the disk is gone, and nobody ended it")
@@ -84,27 +123,6 @@ class BlockJob:
         self._ask("job-dismiss", {"id": _JOB})
         self._before = self._copied
         self._begin()
-
-    def mark(self) -> None:
-        """Note how much is done by now."""
-        self.tend()
-        self._marks.append(self._counts())
-
-    def check(self) -> Check:
-        """Check that the job made progress within the measured time, or until the end of a load that ended before."""
-        (copied,) = self._done()
-        none = "none" if len(self._marks) > 1 else None
-        again = f", begun {self._passes} times" if self._passes > 1 else ""
-        proof = f"QMP query-jobs: {format_bytes(copied)} copied {UNDER_LOAD} by {self._kind}{again}"
-        return Check("disk.during", self._kind, self._kind if copied > 0 else none, proof)
-
-    def _counts(self) -> tuple[int, ...]:
-        return (self._copied,)
-
-    def _done(self) -> tuple[int, ...]:
-        """Return how much of each was done within the measured time, or until a load ended before."""
-        begin, end, *_ = [*([] if self._marks else [(0,) * len(self._counts())]), *self._marks, self._counts()]
-        return tuple(now - before for before, now in zip(begin, end, strict=True))
 
     def _open(self) -> None:
         opened = copy_command(self._disk, str(self._copy))
@@ -150,7 +168,6 @@ class Snapshots(BlockJob):
     _completes = False
 
     def tend(self) -> None:
-        """Look how far the merge is, and take a new snapshot where it is done. Raises LoadError when it failed."""
         if self._merge():
             self._begin()
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.during import BlockJob
+from virtune.bench.during import DuringLoad
 from virtune.bench.live.rings import ExportRings, RingMemory, TrialRings
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.verify import Spent, cpu_of, cpus_check, opened
@@ -103,7 +103,7 @@ class Progress:
 @dataclass(kw_only=True)
 class Loaded:
     """The disk of one stack, here or in a guest. What ends in `_before` is as it was when the load began. `during` is
-    the block job that is at work meanwhile.
+    the job that is at work meanwhile.
     """
 
     target: Target
@@ -115,7 +115,7 @@ class Loaded:
     changeover: Changeover | None = None
     seen: Mapping[str, str] = field(default_factory=dict)
     rings_before: Rings = field(default_factory=Rings)
-    during: BlockJob | None = None
+    during: DuringLoad | None = None
     requests_before: int = 0
     spent_before: Mapping[int, int] = field(default_factory=dict)
 

@@ -35,6 +35,7 @@ from virtune.bench.guest.agent import (
 from virtune.bounded import opened
 from virtune.dialects.libvirt.disk import alias_of, find_plugged
 from virtune.dialects.libvirt.domain import has_agent, read_domain
+from virtune.dialects.text.xml import Element
 from virtune.model.errors import PreconditionError, ReadError, RigError, VirtuneError
 from virtune.model.stack import Stack, thread_number
 from virtune.probe.process import Process, process_of_domain
@@ -328,12 +329,14 @@ def unplug(virsh: Virsh, uuid: str, domain: str, name: str) -> bool:
     deadline, again, was_there = time.monotonic() + _GONE_SECONDS, 0.0, False
     while True:
         if time.monotonic() >= again:
+            again = time.monotonic() + _AGAIN_SECONDS
             # requested even if it is not visible: an interrupted attach may still be in progress, and libvirt runs
             # them in order
-            with contextlib.suppress(LibvirtRefused):
+            try:
                 virsh.run("detach-device-alias", uuid, alias_of(name), "--live")
                 was_there = True
-            again = time.monotonic() + _AGAIN_SECONDS
+            except LibvirtRefused:
+                again = 0.0 if _job_ended(virsh, uuid, name) else again
         if not _is_there(virsh, uuid, name):
             return was_there
         if time.monotonic() > deadline:
@@ -357,9 +360,22 @@ def take_out(left: Plugged, virsh: Virsh, guest: AgentGuest) -> bool:
 
 
 def _is_there(virsh: Virsh, uuid: str, name: str) -> bool:
+    try:
+        return _shown(virsh, uuid, name) is not None
+    except ReadError:
+        return True
+
+
+def _job_ended(virsh: Virsh, uuid: str, name: str) -> bool:
+    """End the mirror of the disk of a name, with which libvirt does not detach it; returns whether there was one."""
+    with contextlib.suppress(ReadError, LibvirtRefused):
+        disk = _shown(virsh, uuid, name)
+        if disk is not None and disk.child("mirror") is not None:
+            virsh.run("blockjob", uuid, str(disk.value("target", "dev")), "--abort")
+            return True
+    return False
+
+
+def _shown(virsh: Virsh, uuid: str, name: str) -> Element | None:
     found = virsh.dump([uuid])
-    if not found or found[0].live is None:
-        return False
-    with contextlib.suppress(ReadError):
-        return find_plugged(found[0].live.encode(), name) is not None
-    return True
+    return None if not found or found[0].live is None else find_plugged(found[0].live.encode(), name)
