@@ -85,6 +85,23 @@ def test_a_journal_that_cannot_be_is_said(tmp_path: Path) -> None:
     assert Journal(tmp_path / "nowhere").entries() == ()
 
 
+def test_a_journal_on_a_filesystem_that_became_read_only_is_said_with_a_way_out(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(tmp_path)], check=True)
+    try:
+        journal = Journal(tmp_path / "journal")
+        with journal.alone():
+            begun(journal)
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+        with (
+            pytest.raises(PreconditionError, match=r"cannot keep a journal in .*/journal: Read-only") as caught,
+            journal.alone(),
+        ):
+            begun(journal)
+        assert caught.value.hint == "`--journal DIR` keeps it elsewhere"
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
 def test_only_one_holds_the_journal(tmp_path: Path) -> None:
     with (
         Journal(tmp_path).alone(),

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is exported is what is kept: CSV, a bundle, Prometheus' text file; nothing that is there is overwritten."""
 
+import contextlib
 import csv
 import gzip
 import io
 import json
+import subprocess
 import zipfile
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from virtune.cli import run
+from virtune.cli.show import MARK
 from virtune.flows.reports.export import measurements_csv
 from virtune.store.store import Store
 
@@ -66,6 +69,39 @@ def test_the_parquet_file_holds_the_rows_of_the_csv_with_types(
         assert (str(mine["round"]), str(int(mine["counts"])), mine["arm"], mine["metric"], mine["unit"]) == tuple(
             theirs[name] for name in ("round", "counts", "arm", "metric", "unit")
         )
+
+
+def test_on_a_full_disk_no_new_file_is_left_and_an_old_one_stays(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)], check=True)
+    try:
+        older = {small / "old.html": f"{MARK.decode()} older".encode(), small / "old.txt": b"older"}
+        for path, content in older.items():
+            path.write_bytes(content)
+        with contextlib.suppress(OSError), (small / "filler").open("wb", buffering=0) as filler:
+            while filler.write(b"x" * 4096):
+                pass
+        there = {one.name for one in small.iterdir()}
+        for words in (
+            ["report", COMPARE, "-o", "new.html"], ["report", COMPARE, "-o", "old.html"],
+            ["export", COMPARE, "--csv", "new.csv"], ["export", COMPARE, "--bundle", "new.zip"],
+            ["export", "--textfile", ""],
+            [COMPARE, "--report", "new.txt"], [COMPARE, "--report", "old.txt"],
+        ):  # fmt: skip
+            path = small / words.pop()
+            capsys.readouterr()
+            assert run(["show", *words, str(path), "--store", str(store)]) == 3
+            said = capsys.readouterr().err
+            assert f"cannot write {path}" in said
+            assert "No space left on device" in said
+            assert "name another place" in said
+        assert {one.name for one in small.iterdir()} == there
+        assert {path: path.read_bytes() for path in older} == older
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_a_name_that_is_a_formula_is_none_in_a_spreadsheet(store: Path) -> None:

@@ -131,7 +131,7 @@ class Journal:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise PreconditionError(f"cannot keep a journal in {self._root}: {error.strerror}") from None
+            raise self._not_kept(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
@@ -139,6 +139,11 @@ class Journal:
             raise PreconditionError("another virtune is changing domains now", hint="wait for it to end") from None
         finally:
             os.close(descriptor)
+
+    def _not_kept(self, error: OSError) -> PreconditionError:
+        return PreconditionError(
+            f"cannot keep a journal in {self._root}: {error.strerror}", hint="`--journal DIR` keeps it elsewhere"
+        )
 
     def begin(
         self,
@@ -161,7 +166,10 @@ class Journal:
             warden.note_removed([f"an unfinished entry of the journal {left}"] if gone else [])
         identity = self._next(name)
         place = self._root / f"{_UNFINISHED}{identity}"
-        os.close(warden.make_directory(place, becomes=self._root / identity, pid=os.getpid()))
+        try:
+            os.close(warden.make_directory(place, becomes=self._root / identity, pid=os.getpid()))
+        except OSError as error:
+            raise self._not_kept(error) from None
         said: dict[str, Any] = {"uri": uri, "uuid": uuid, "domain": domain, "group": group}
         said |= {"turns": [asdict(turn) for turn in turns], "live": [[list(do), list(undo)] for do, undo in live]}
         said |= {"plugs": [asdict(plug) for plug in plugs], "restart": None if restart is None else asdict(restart)}

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from virtune.cli.common import options
-from virtune.cli.common.result_output import ResultOutput, require_report, threshold_options
+from virtune.cli.common.result_output import ResultOutput, fill, not_written, require_report, threshold_options
 from virtune.cli.common.verb import Verb, verbs_and_files
-from virtune.model.errors import MissingToolError, PreconditionError, StorePlace, UsageError
+from virtune.model.errors import MissingToolError, StorePlace, UsageError
 from virtune.model.text import printable
 
 if TYPE_CHECKING:
@@ -331,6 +331,7 @@ def _write(path: Path, content: bytes, what: str = "") -> None:
     """Write a new file, or replace a page of virtune's; anything else that is there is left as it is. `what` is said
     before its name.
     """
+    made = not os.path.lexists(path)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -339,9 +340,7 @@ def _write(path: Path, content: bytes, what: str = "") -> None:
         there = os.fstat(file.fileno())
         if not stat.S_ISREG(there.st_mode) or (there.st_size and MARK not in file.read(_HEAD_BYTES)):
             raise UsageError(f"{path} exists and is not a report", hint="choose another name, or remove it")
-        file.seek(0)
-        file.truncate()
-        file.write(content)
+        fill(file.fileno(), content, path, made=made)
     click.echo(f"{what}{path}", err=True)
 
 
@@ -445,23 +444,27 @@ def _create(path: Path, content: bytes) -> None:
     """Write a new file; one that is there is left as it is."""
     try:
         with path.open("xb") as file:
-            file.write(content)
+            fill(file.fileno(), content, path, made=True)
     except FileExistsError:
         raise UsageError(f"{path} exists", hint="choose another name, or remove it") from None
     except OSError as error:
-        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+        raise not_written(path, error) from None
     click.echo(str(path), err=True)
 
 
 def _replace(path: Path, content: bytes) -> None:
     """Replace a file at once, so that its reader sees the old or the new one whole."""
+    part: Path | None = None
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        part = Path(name)
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o644)  # the exporter is another user's
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-        Path(name).replace(path)
+        part.replace(path)
     except OSError as error:
-        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise not_written(path, error) from None

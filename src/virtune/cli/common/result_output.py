@@ -5,6 +5,7 @@ A user names the files. An older report is replaced; a file that is not text, su
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Collection, Iterator
@@ -49,8 +50,11 @@ def require_writable(path: Path) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         _require_stream(path)  # to open a FIFO would wait for its reader
         return
+    made = not os.path.lexists(path)
     with _opened(path):
         pass
+    if made:
+        path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -60,11 +64,47 @@ def write_text(path: Path, text: str) -> None:
             _require_stream(path)
             path.write_text(text, encoding="utf-8")
             return
-        with _opened(path) as descriptor, os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
-            os.ftruncate(descriptor, 0)
-            file.write(text)
+        made = not os.path.lexists(path)
+        with _opened(path) as descriptor:
+            fill(descriptor, text.encode(), path, made=made)
     except OSError as error:
-        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+        raise not_written(path, error) from None
+
+
+def fill(descriptor: int, content: bytes, path: Path, *, made: bool) -> None:
+    """Replace what an opened file holds. Where the new content does not fit, the file stays as it was, and one that
+    was `made` for it is removed; then this raises PreconditionError.
+    """
+    before = os.fstat(descriptor).st_size
+    try:
+        _reserve(descriptor, len(content))
+        with os.fdopen(os.dup(descriptor), "r+b") as file:
+            file.seek(0)
+            file.write(content)
+        os.ftruncate(descriptor, len(content))
+    except OSError as error:
+        os.ftruncate(descriptor, before)
+        if made:
+            path.unlink(missing_ok=True)
+        raise not_written(path, error) from None
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Have the space before anything is replaced, on a filesystem that can promise it."""
+    try:
+        os.posix_fallocate(descriptor, 0, max(1, size))
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def not_written(path: Path, error: OSError) -> PreconditionError:
+    """Return the error about a file that could not be written."""
+    hint = "free some space, or name another place" if error.errno in _FULL else None
+    return PreconditionError(f"cannot write {path}: {error.strerror}", hint=hint)
 
 
 def write_page(path: Path, page: "ReportPage") -> None:
@@ -81,7 +121,7 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+        raise not_written(path, error) from None
     try:
         if not os.fstat(descriptor).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
             # the kernel lets root write to it
