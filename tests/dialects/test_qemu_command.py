@@ -4,6 +4,7 @@
 import contextlib
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,38 @@ def cache_mode_of(cache: dict[str, bool], *, writeback: object) -> str:
     return {(True, True): "none", (False, True): "writeback", (True, False): "directsync"}.get(
         (cache["direct"], on), "writethrough"
     )
+
+
+DATABASE = r"""#!/bin/bash
+# the database
+qemu-system-x86_64 \
+  -name db -enable-kvm \
+  -drive file=/a.img,if=none,id=a,format=raw,cache=unsafe \
+  -device virtio-blk-pci,drive=a \
+  -drive file=/b.img,if=virtio \
+  -blockdev driver=file,node-name=f,\
+filename=/c.img \
+  -device virtio-scsi-pci,id=s \
+  -device scsi-hd,drive=f,bus=s.0
+kvm -hda /d.img \
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_each_disk_is_on_the_line_of_a_script_that_opens_it(end: str) -> None:
+    first, second = QEMU.domains(DATABASE.replace("\n", end).encode())
+    assert {disk.source.name: disk.line for disk in first.disks} == {"/a.img": 5, "/b.img": 7, "/c.img": 8}
+    assert (first.line, [one.line for one in first.controllers]) == (3, [10])
+    assert (second.line, second.disks[0].line) == (12, 12)
+    assert {one.rule.id: one.line for one in audit(Subject(domain=first)) if one.at == "a"}["R01"] == 5
+
+
+def test_a_start_in_a_log_and_words_that_have_a_line_each_are_found_again() -> None:
+    start = "2025-11-03 09:12:44.101+0000: starting up libvirt version: 9.0.0\nLC_ALL=C \\\n"
+    log = "".join(f"{start}/usr/bin/kvm \\\n-hda {image}\n" for image in ("/a.img", "/b.img"))
+    assert [(one.line, one.disks[0].line) for one in QEMU.domains(log.encode())] == [(3, 4), (7, 8)]
+    listed = QEMU.read(b"qemu-system-x86_64\n-m\n1G\n-hda\n/a.img\n")
+    assert (listed.line, listed.disks[0].line) == (1, 4)
 
 
 LOG = """2025-11-03 09:12:44.101+0000: starting up libvirt version: 9.0.0, package: 9.0.0-4, qemu version: 7.2.0
@@ -409,6 +442,8 @@ def test_a_quoted_line_keeps_its_disks(before: str) -> None:
     text = pasted(SCRIPT.rstrip(), [PREFIXES.get(before, lambda _: "")], "\n")
     if before == "one line":
         text = "+ " + " ".join(SCRIPT.replace("\\\n", "").split())
+        disks = tuple(replace(disk, line=1) for disk in plain.disks)
+        plain = replace(plain, line=1, threads_line=1, disks=disks)
     assert QEMU.read(text.encode()) == plain
     assert [disk.cache for disk in plain.disks] == ["unsafe"]
 

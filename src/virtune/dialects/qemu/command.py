@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from virtune.dialects.language import Language
-from virtune.dialects.text.lines import BYTES_MAX, commands_of
+from virtune.dialects.text.lines import BYTES_MAX, Word, commands_of
 from virtune.model.domain import (
     DIRECT_UNSAFE,
     Controller,
@@ -105,21 +105,24 @@ def begins_with_qemu(text: bytes) -> bool:
     return next(iter(command_lines(text[:_HEAD].decode(errors="replace"))), None) is not None
 
 
-def command_lines(text: str) -> Iterator[list[str]]:
+def command_lines(text: str) -> Iterator[list[Word]]:
     """Yield QEMU's command lines, each from its program on; nothing where another command comes first."""
     if "\0" in text:
-        words = text.strip("\0\n").split("\0")
+        words = [Word(word, 1) for word in text.strip("\0\n").split("\0")]
         yield from _from_program(words)
         return
     text = _unquoted(text)
     lines = text.rstrip().split("\n")
     if _one_word_a_line(lines):
-        yield lines
+        yield [Word(word, number) for number, word in enumerate(lines, 1)]
         return
-    starts = _START.split(text)[1:]
-    for part in starts or [text]:
-        commands = _commands(part)
-        yield from itertools.islice(commands, 1) if starts else commands
+    starts = [found.end() for found in _START.finditer(text)]
+    if not starts:
+        yield from _commands(text)
+    line = 1
+    for last, begin, end in zip([0, *starts], starts, [*starts[1:], len(text)], strict=False):
+        line += text.count("\n", last, begin)
+        yield from itertools.islice(_commands(text[begin:end], line), 1)
 
 
 def _unquoted(text: str) -> str:
@@ -133,11 +136,11 @@ def _unquoted(text: str) -> str:
     return without_prefix(text, _MARKS)
 
 
-def _commands(text: str) -> Iterator[list[str]]:
+def _commands(text: str, line: int = 1) -> Iterator[list[Word]]:
     """The command lines of a script up to what no shell could read; none where another command comes first."""
     found = False
     with contextlib.suppress(ValueError):
-        for words in commands_of(text):
+        for words in commands_of(text, line):
             here = list(_from_program(words))
             if not (here or found or all(map(_ASSIGNMENT.fullmatch, words)) or _HARMLESS.fullmatch(words[0])):
                 return
@@ -145,7 +148,7 @@ def _commands(text: str) -> Iterator[list[str]]:
             yield from here
 
 
-def _from_program(words: Sequence[str]) -> Iterator[list[str]]:
+def _from_program(words: Sequence[Word]) -> Iterator[list[Word]]:
     """The words from the program on, behind variables and the programs that start others."""
     shown = 1 if words and _PROMPT.fullmatch(words[0]) else 0
     variables = (n for n, word in enumerate(words) if n >= shown and not _ASSIGNMENT.fullmatch(word))
@@ -173,29 +176,38 @@ def _one_word_a_line(lines: Sequence[str]) -> bool:
 
 def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
     """Yield the options of a command line with what is given to each; an image alone is `drive`."""
+    return ((name, one) for _, name, one in _placed(words))
+
+
+def _placed(words: Sequence[str]) -> Iterator[tuple[int, str, Options]]:
+    """Yield the options as `given` does, each with the line on which it begins."""
     at = 1
     while at < len(words):
-        word = words[at]
+        line, word = _line(words[at]), str(words[at])
         at += 1
         if not word.startswith("-") or word == "-":
             if _MORE.fullmatch(word):
-                yield "elsewhere", {word: "on"}
+                yield line, "elsewhere", {word: "on"}
             elif _IMAGE.search(word):
-                yield "drive", {"file": word, "index": "0"}
+                yield line, "drive", {"file": word, "index": "0"}
             continue
         name = word.removeprefix("-").removeprefix("-")
         name = "machine" if name == "M" else name
-        following = words[at] if at < len(words) else ""
+        following = str(words[at]) if at < len(words) else ""
         if name in _ALONE or (following.startswith("-") and len(following) > 1):
-            yield name, {}
+            yield line, name, {}
             continue
         at += 1
         if name in _IMAGES:
             media = {"media": "cdrom"} if name == "cdrom" else {}
             bus = {"if": _IMAGE_BUS[name]} if name in _IMAGE_BUS else {}
-            yield "drive", {"file": following, "index": _IMAGES[name], **media, **bus}
+            yield line, "drive", {"file": following, "index": _IMAGES[name], **media, **bus}
         else:
-            yield name, options_in(following, _FIRST.get(name, ""))
+            yield line, name, options_in(following, _FIRST.get(name, ""))
+
+
+def _line(word: str) -> int:
+    return word.line if isinstance(word, Word) else 1
 
 
 def disks_of_argv(argv: Sequence[str]) -> dict[str, OpenedImage]:
@@ -493,12 +505,13 @@ _ACCELERATORS = {"kvm": "kvm", "hvf": "hvf"}
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """The machine, controllers and threads of a command line."""
+    """The machine, controllers and threads of a command line, and the line of each of its options."""
 
     bus: str
     threads: Mapping[str, int]
     controllers: Mapping[str, Controller]
     sata: frozenset[str]
+    lines: Sequence[int]
 
 
 def domains(text: bytes) -> tuple[Domain, ...]:
@@ -516,29 +529,31 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 
 def read_words(words: Sequence[str]) -> Domain:
     """Read the words of a command line, the program first."""
-    options = list(_completed(list(given(words))))
+    placed = list(_placed(words))
+    options = list(_completed([(flag, one) for _, flag, one in placed]))
     machine, name = _merged(options, "machine"), _merged(options, "name")
     kind = machine.get("type", "")
     bus = next((bus for start, bus in _DEFAULT_BUSES if kind.startswith(start)), "ide")
     options = list(_named(options, bus))
     threads = [one for flag, one in options if flag == "object" and one.get("qom-type") == "iothread"]
     numbers = _numbers([one.get("id", "") for one in threads])
-    controllers = _controllers(options, numbers)
+    lines = tuple(line for line, _, _ in placed)  # of each option: none was added or left out
+    controllers = _controllers(options, numbers, lines)
     ahci = (one.get("id", "") for flag, one in options if flag == "device" and one.get("driver", "").endswith("ahci"))
-    around = _Machine(bus, numbers, controllers, frozenset(ahci) | ({"", "ide"} if bus == "sata" else set()))
+    around = _Machine(bus, numbers, controllers, frozenset(ahci) | ({"", "ide"} if bus == "sata" else set()), lines)
     return Domain(
         name=name.get("guest", ""),
         uuid=_merged(options, "uuid").get("uuid"),
         kind=_kind(words[0], options, machine),
-        line=1,
+        line=_line(words[0]),
         vcpus=_vcpus(_merged(options, "smp")),
         machine=kind or None,
-        emulator=words[0],
+        emulator=str(words[0]),
         threads=tuple(
             DomainThread(number=numbers[one.get("id", "")], poll_max_ns=_number(one.get("poll-max-ns")))
             for one in sorted(threads, key=lambda one: numbers[one.get("id", "")])
         ),
-        threads_line=1,
+        threads_line=_line(words[0]),
         threads_elsewhere=frozenset(_threads_named(options, numbers)),
         host_devices=sum(flag == "device" and one.get("driver", "").startswith("vfio-pci") for flag, one in options),
         disks=_told_apart(_disks(options, around)),
@@ -628,14 +643,20 @@ def _numbers(names: Sequence[str]) -> Mapping[str, int]:
     return dict(zip(names, ours, strict=True))
 
 
-def _controllers(options: Sequence[tuple[str, Options]], numbers: Mapping[str, int]) -> Mapping[str, Controller]:
-    hosts = [one for flag, one in options if flag == "device" and _SCSI.fullmatch(one.get("driver", ""))]
+def _controllers(
+    options: Sequence[tuple[str, Options]], numbers: Mapping[str, int], lines: Sequence[int]
+) -> Mapping[str, Controller]:
+    hosts = [
+        (line, one)
+        for line, (flag, one) in zip(lines, options, strict=True)
+        if flag == "device" and _SCSI.fullmatch(one.get("driver", ""))
+    ]
     return {
         one.get("id", f"scsi{index}"): Controller(
-            kind="scsi", index=index, line=1, model=one["driver"], queues=_number(one.get("num_queues")),
+            kind="scsi", index=index, line=line, model=one["driver"], queues=_number(one.get("num_queues")),
             iothread=numbers.get(one.get("iothread", "")), mapping=_mapping(one, numbers),
         )
-        for index, one in enumerate(hosts)
+        for index, (line, one) in enumerate(hosts)
     }  # fmt: skip
 
 
@@ -655,9 +676,14 @@ def _disks(options: Sequence[tuple[str, Options]], around: _Machine) -> Iterator
     nodes = {one["node-name"]: one for flag, one in options if flag == "blockdev" and "node-name" in one}
     groups = {one.get("id", ""): one for _, one in options if one.get("qom-type") == "throttle-group"}
     drives = {one["id"]: one for flag, one in options if flag == "drive"}
-    devices = [one for flag, one in options if flag == "device"]
+    devices = [(line, one) for line, (flag, one) in zip(around.lines, options, strict=True) if flag == "device"]
+    lines = {
+        one.get("node-name", one.get("id", "")): line
+        for line, (flag, one) in zip(around.lines, options, strict=True)
+        if flag in ("drive", "blockdev")
+    }
     sockets = {one.get("id", ""): one.get("path", "") for flag, one in options if flag == "chardev"}
-    for number, one in enumerate(devices):
+    for number, (line, one) in enumerate(devices):
         driver = one.get("driver", "")
         bus = _bus_of(one)
         name = one.get("drive", "")
@@ -667,12 +693,13 @@ def _disks(options: Sequence[tuple[str, Options]], around: _Machine) -> Iterator
             opened = OpenedDisk(filename=sockets.get(one.get("chardev", ""), ""), protocol="virtio-blk-vhost-user")
         else:
             opened = of_nodes(nodes, name, groups) if name in nodes else of_drive(drives.pop(name, {}))
-        yield _device(one, bus, opened, around, target=one.get("id") or name or f"device{number}")
+        target = one.get("id") or name or f"device{number}"
+        yield _device(one, bus, opened, around, target=target, line=lines.get(name, line))
     for identity, one in drives.items():
         interface = one["if"]
         bus = "sata" if (interface, around.bus) == ("ide", "sata") else _BUSES.get(interface, interface)
         if interface not in _NO_DISK:
-            yield _device({}, bus, of_drive(one), around, target=identity)
+            yield _device({}, bus, of_drive(one), around, target=identity, line=lines[identity])
 
 
 def _told_apart(disks: Iterable[DomainDisk]) -> tuple[DomainDisk, ...]:
@@ -701,7 +728,7 @@ def _bus_of(one: Options) -> str | None:
     return "virtio" if driver.startswith((_BLK, _SERVED)) else _DEVICES.get(driver)
 
 
-def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, target: str) -> DomainDisk:
+def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, target: str, line: int) -> DomainDisk:
     driver = one.get("driver", "")
     through = one.get("write-cache", "off" if opened.through else "on") == "off"
     cache = cache_mode(direct=opened.direct, no_flush=opened.no_flush, through=through)
@@ -712,7 +739,7 @@ def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, tar
     kind = "lun" if driver == "scsi-block" else "floppy" if bus == "fdc" else "disk"
     return DomainDisk(
         target=target,
-        line=1,
+        line=line,
         device="cdrom" if opened.cdrom or driver.endswith("-cd") else kind,
         bus=bus,
         source=opened.source,

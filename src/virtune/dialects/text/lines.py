@@ -9,8 +9,11 @@ at the end of a line, and takes `a#b` for a comment.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
 
 from virtune.model.errors import PlanError, ReadError
 
@@ -222,18 +225,34 @@ _GOES_ON = re.compile(r"[ \t]*--?[A-Za-z]")
 """No command begins with a dash: such a line is the next part of one whose lines were pasted without backslashes."""
 
 
-def commands_of(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command, as they are reached; raises ValueError where a quotation has no end."""
-    text = text.replace("\r\n", "\n").replace("\\\n", "")
-    words: list[str] = []
+class Word(str):
+    """A word of a command, and the number of the line on which it begins."""
+
+    __slots__ = ("line",)
+    line: int
+
+    def __new__(cls, text: str, line: int) -> Self:
+        word = super().__new__(cls, text)
+        word.line = line
+        return word
+
+
+def commands_of(text: str, line: int = 1) -> Iterator[list[Word]]:
+    """Yield the words of each command, as they are reached, of a text that begins on that line; raises ValueError
+    where a quotation has no end.
+    """
+    parts = text.replace("\r\n", "\n").split("\\\n")
+    text = "".join(parts)
+    begins = sorted([*accumulate(map(len, parts[:-1])), *(found.end() for found in re.finditer("\n", text))])
+    words: list[Word] = []
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
             raise ValueError("a quotation without an end")
-        at = found.end()
+        begin, at = at, found.end()
         if found.lastgroup == "word":
-            words.append(_unquoted(found[0]))
+            words.append(Word(_unquoted(found[0]), line + bisect_right(begins, begin)))
         elif found.lastgroup == "end" and not (found[0] == "\n" and words and _GOES_ON.match(text, at)):
             if words:
                 yield words
