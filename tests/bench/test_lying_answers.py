@@ -20,7 +20,7 @@ from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
 from virtune.bench.during import BlockJob, Snapshots
 from virtune.bench.guest.agent import Mounted
-from virtune.bench.libvirt.during import DomainMirror
+from virtune.bench.libvirt.during import DomainJob
 from virtune.bench.qemu.carried import (
     Carried,
     FurtherDisks,
@@ -157,10 +157,10 @@ def stands_still(kind: During) -> BlockJob:
     return job
 
 
-def no_further() -> Check:
-    """A libvirt that shows a mirror which copies nothing more."""
+def no_further(kind: During) -> Check:
+    """A libvirt that shows a job which copies nothing more."""
     virsh = SimpleNamespace(run=lambda *_: " type=Block Copy\n bandwidth=0\n cur=4096\n end=8192\n")
-    job = DomainMirror(cast(Any, virsh), "uuid", "vdb", Path("/copy"))
+    job = DomainJob(kind, cast(Any, virsh), "uuid", "vdb", Path("/copy"))
     job.mark()
     job.mark()
     return job.check()
@@ -283,7 +283,8 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (BlockJob.check, "disk.during", lambda: [stands_still("backup").check()]),
     (BlockJob.check, "disk.during", lambda: [stands_still("mirror").check()]),
     (Snapshots.check, "disk.during", lambda: [stands_still("snapshot").check()]),
-    (DomainMirror.check, "disk.during", lambda: [no_further()]),
+    (DomainJob.check, "disk.during", lambda: [no_further("mirror")]),
+    (DomainJob.check, "disk.during", lambda: [no_further("backup")]),
     (Snapshots.check, "disk.during", lambda: [takes_none()]),
 ]  # fmt: skip
 

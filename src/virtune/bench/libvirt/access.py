@@ -367,10 +367,9 @@ def _is_there(virsh: Virsh, uuid: str, name: str) -> bool:
 
 
 def _job_ended(virsh: Virsh, uuid: str, name: str) -> bool:
-    """End the mirror of the disk of a name, with which libvirt does not detach it; returns whether there was one."""
+    """End the job of the disk of a name, with which libvirt does not detach it; returns whether there was one."""
     with contextlib.suppress(ReadError, LibvirtRefused):
-        disk = _shown(virsh, uuid, name)
-        if disk is not None and disk.child("mirror") is not None:
+        if (disk := _shown(virsh, uuid, name)) is not None:
             virsh.run("blockjob", uuid, str(disk.value("target", "dev")), "--abort")
             return True
     return False

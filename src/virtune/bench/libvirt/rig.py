@@ -47,7 +47,7 @@ from virtune.bench.libvirt.access import (
     write_down,
     written_down,
 )
-from virtune.bench.libvirt.during import DomainMirror
+from virtune.bench.libvirt.during import DomainJob
 from virtune.bench.live.domain import counts_of, exits_in
 from virtune.bench.live.monitor import FIELDS
 from virtune.bench.load import Loaded, run_loads
@@ -559,13 +559,13 @@ class DomainSession:
             seen=seen,
             xml=live.decode(),
             brought=self._engines.of(loops_of(stack)),
-            during=self._mirror(stack, ground, target),
+            during=self._job(stack, ground, target),
         )
 
-    def _mirror(self, stack: Stack, ground: DiskImageSpec, target: str) -> DomainMirror | None:
+    def _job(self, stack: Stack, ground: DiskImageSpec, target: str) -> DomainJob | None:
         if stack.during == "none" or ground.copy is None:
             return None
-        return DomainMirror(self._way.virsh, self._way.uuid, target, ground.copy.resolve())
+        return DomainJob(stack.during, self._way.virsh, self._way.uuid, target, ground.copy.resolve())
 
     def _checks(
         self,
