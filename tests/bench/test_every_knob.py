@@ -237,7 +237,7 @@ def what_it_is_told(stack: Stack) -> object:
         case "storage-daemon":
             return daemon_commands(stack, PLACES), of_image, of_host
         case "libvirt":
-            return written_by_libvirt(stack), of_image, stack.kernel.asked, stack.of_this_host
+            return written_by_libvirt(stack), of_image, stack.kernel.asked, stack.of_this_host, stack.during
     started = GuestMachine(
         kernel="k", initramfs="i", console="c", channels=(), monitor=3, kvm=False, asked=stack.machine
     )

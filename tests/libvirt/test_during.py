@@ -65,7 +65,7 @@ def test_a_job_is_at_work_under_load_and_makes_no_trial_invalid(
 
 
 def test_another_job_of_the_vm_beside_the_mirror_makes_it_invalid(user: User, guest1: Inside) -> None:
-    copy = str(guest1.daemon.home / "copy.raw")
+    copy = str(guest1.daemon.home / "of-the-user.raw")
     guest1.daemon.virsh("blockcopy", "guest1", "vda", copy, "--transient-job")
     guest1.sh(WRITING)
     try:

@@ -283,10 +283,10 @@ class Scratch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for image in list(scratch_files(self.directory)):
-            if _PASSING in image.name:
-                remove(image)
-        self._ends.close()
+        with self._ends, contextlib.suppress(FileNotFoundError):  # somebody removed the directory
+            for image in list(scratch_files(self.directory)):
+                if _PASSING in image.name:
+                    remove(image)
 
     def _lock(self, ends: contextlib.ExitStack) -> bool:
         """Lock the directory; returns False if another process has the lock. Raises OSError."""

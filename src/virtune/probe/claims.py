@@ -141,7 +141,8 @@ _BRIEF_SECONDS = 1.0
 
 def lasting(look: Callable[[], Iterable[Claim]]) -> tuple[Claim, ...]:
     """Return what is claimed, without what a process has open only for a moment."""
-    until, found = time.monotonic() + _BRIEF_SECONDS, tuple(look())
+    found = tuple(look())  # which may take long on a busy host
+    until = time.monotonic() + _BRIEF_SECONDS
     while ClaimKind.OPEN in {one.kind for one in found} and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
         found = tuple(look())
