@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.libvirt.inside import Inside, inside
 from tests.libvirtd import PROGRAMS, Libvirtd, libvirtd
 
 DOMAIN = """<domain type='qemu'>
@@ -68,3 +69,15 @@ def make(daemon: Libvirtd) -> Iterator[Callable[..., str]]:
 
     yield defined
     daemon.forget()
+
+
+@pytest.fixture(scope="module")
+def booted(daemon: Libvirtd) -> Iterator[Inside]:
+    with inside(daemon, "guest1") as found:
+        yield found
+
+
+@pytest.fixture
+def guest1(booted: Inside) -> Inside:
+    booted.revive()
+    return booted

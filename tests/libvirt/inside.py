@@ -21,6 +21,11 @@ from virtune.virsh import Virsh
 
 BOOTS = 5
 
+WRITING = """rm -f /run/enough
+exec >/dev/null 2>&1
+(until [ -e /run/enough ]; do dd if=/dev/zero of=/dev/vda bs=64k count=4 conv=fsync; sleep 0.1; done) &
+"""
+
 DOMAIN = """<domain type='qemu'>
   <name>{name}</name>
   <memory unit='MiB'>512</memory>

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import User
-from tests.libvirt.inside import Inside, inside
+from tests.libvirt.inside import WRITING, Inside, inside
 from tests.libvirtd import Libvirtd
 
 pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("domains")]
@@ -15,18 +15,6 @@ pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("domai
 PULLED = """<domainbackup mode='pull'><server transport='unix' socket='{place}/backup.sock'/>
 <disks><disk name='vda' backup='yes' type='file'><scratch file='{place}/backup.qcow2'/></disk></disks></domainbackup>
 """
-
-WRITING = """rm -f /run/enough
-exec >/dev/null 2>&1
-(until [ -e /run/enough ]; do dd if=/dev/zero of=/dev/vda bs=64k count=4 conv=fsync; sleep 0.1; done) &
-"""
-
-
-@pytest.fixture(scope="module")
-def booted(daemon: Libvirtd) -> Iterator[Inside]:
-    with inside(daemon, "guest1") as found:
-        yield found
-
 
 READING = WRITING.replace(
     "if=/dev/zero of=/dev/vda bs=64k count=4 conv=fsync; sleep 0.1",

@@ -2,13 +2,11 @@
 """A backup or a mirror of virtune's disk in a domain of a user's: at work under load, undone however that ends."""
 
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from tests.conftest import User, eventually, marked_processes
-from tests.libvirt.inside import Inside, inside
-from tests.libvirtd import Libvirtd
+from tests.libvirt.inside import WRITING, Inside
 
 from virtune.model.contradictions import contradictions
 from virtune.model.stack import Disk, During, Stack
@@ -16,23 +14,6 @@ from virtune.model.stack import Disk, During, Stack
 pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("domains")]
 
 LOAD = ("--rounds", "1", "--ramp", "0.1", "-q")
-
-WRITING = """rm -f /run/enough
-exec >/dev/null 2>&1
-(until [ -e /run/enough ]; do dd if=/dev/zero of=/dev/vda bs=64k count=4 conv=fsync; sleep 0.1; done) &
-"""
-
-
-@pytest.fixture(scope="module")
-def booted(daemon: Libvirtd) -> Iterator[Inside]:
-    with inside(daemon, "guest1") as found:
-        yield found
-
-
-@pytest.fixture
-def guest1(booted: Inside) -> Inside:
-    booted.revive()
-    return booted
 
 
 def asked(guest: Inside, *words: str, rw: str = "randwrite", kind: During = "mirror") -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tests.conftest import SPAN, User, eventually, marked_processes
 from tests.contract.rig_contract import Image, RigContract
 from tests.guests.agent_contract import AgentContract
 from tests.libvirt.conftest import DOMAIN
-from tests.libvirt.inside import Inside, inside
+from tests.libvirt.inside import Inside
 from tests.libvirtd import Libvirtd
 
 from virtune.bench.guest.agent import AgentGuest
@@ -45,18 +45,6 @@ LONG = (
     "60",
 )
 """A load that goes on until something ends it, and leaves the guest and others their CPUs."""
-
-
-@pytest.fixture(scope="module")
-def booted(daemon: Libvirtd) -> Iterator[Inside]:
-    with inside(daemon, "guest1") as found:
-        yield found
-
-
-@pytest.fixture
-def guest1(booted: Inside) -> Inside:
-    booted.revive()
-    return booted
 
 
 @pytest.fixture
