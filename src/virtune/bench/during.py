@@ -178,8 +178,9 @@ class Snapshots(BlockJob):
         taken, merged, copied = self._done()
         none = "none" if len(self._marks) > 1 else None
         proof = f"QMP query-named-block-nodes, query-jobs: {taken} snapshots taken and {merged} merged {UNDER_LOAD}"
+        proof += f", {format_bytes(copied)} written back by merges"
         found = self._kind if taken or merged or copied else none
-        return Check("disk.during", self._kind, found, f"{proof}, {format_bytes(copied)} of them")
+        return Check("disk.during", self._kind, found, proof)
 
     def _counts(self) -> tuple[int, ...]:
         return self._taken, self._merged, self._copied
