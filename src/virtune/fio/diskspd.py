@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from virtune.fio.results_text import agreed
+from virtune.fio.results_text import agreed, size
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 from virtune.model.text import printable
@@ -25,8 +25,6 @@ _IN_XML = re.compile(r"\s*(?:<\?xml[^>]{0,200}\?>\s*)?<Results>\s*<System>")
 _HINT = "DiskSpd writes the whole result: diskspd -L -Rxml ... > result.xml"
 _CUT = "this DiskSpd result ends before all of its figures"
 _MS = 1e6
-_UNITS = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)\s*(\w*)")
 _NAMED = re.compile(r"(\d+(?:\.\d+)?)(?:st|nd|rd|th)|(\d)-nines")
 _MOST_SPANS = 1000
 
@@ -150,7 +148,8 @@ def _asked_in(echo: str) -> Iterator[_Asked]:
 
         writes = said(r"read/write ratio: \d{1,3}/(\d{1,3})") or ("100" if "performing write test" in part else "0")
         mixed = said(r"\((\d{1,3})% random\)") or ("100" if "using random I/O" in part else "0")
-        rate, block = said(r"rate-limited to (\d{1,12}) IOPS"), _bytes(said(r"block size: ([\d.]+ ?\w*)") or "")
+        rate = said(r"rate-limited to (\d{1,12}) IOPS")
+        block = int(size(said(r"block size: ([\d.]+\w*)") or "", old=False) or 0) or None
         slow = said(r"rate-limited to (\d{1,12}) B/ms")
         limit = float(rate) if rate else float(slow) * 1000 / block if slow and block else None
         cached = False if "software cache disabled" in part else True if "using software cache" in part else None
@@ -247,8 +246,3 @@ def _whole(at: ElementTree.Element, name: str) -> int:
     if not re.fullmatch(r"\d{1,20}", text):
         raise ReadError(f"{name} of this DiskSpd result is {printable(text, most=40)!r}, no number", hint=_HINT)
     return int(text)
-
-
-def _bytes(text: str) -> int | None:
-    found = _SIZE.fullmatch(text.strip())
-    return None if found is None or found[2] not in _UNITS else round(float(found[1]) * _UNITS[found[2]])
