@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.analyse.reading_cases import (
     FIRES,
+    FLUSH,
     GOOD,
     READ,
     SILENT,
@@ -97,6 +98,12 @@ def test_the_submission_of_a_batch_or_of_another_thread_is_no_share_of_the_jobs_
     found = explain(replace(load, loads=(replace(load.loads[0], streams=(submitting,)),)))
     assert not any("submission calls" in one.text for one in found)
     assert not any(one.id in ("little", "depth") for one in found)
+
+
+def test_only_libaio_holds_up_what_is_in_flight_while_it_flushes() -> None:
+    (beside,) = said(of_load(sync=FLUSH, engine="io_uring"), "sync-share")
+    assert "latencies" not in beside.text
+    assert said(of_load(sync=FLUSH, engine="io_uring"), "latency-parts")
 
 
 def test_every_remark_rests_on_a_number() -> None:

@@ -221,7 +221,7 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
     slat, clat, ios = spent_ns(load.streams, "slat"), spent_ns(load.streams, "clat"), load.ios
     if not load.streams or slat is None or clat is None:
         return
-    if (flushing(load) or 0.0) > SOME_TIME and (load.depth or 1) > load.jobs:
+    if (flushing(load) or 0.0) > SOME_TIME and flushes_inline(load):
         return  # what was in flight waited for flushes, which is in clat: `sync-share` says so
     share = slat / (slat + clat) if slat + clat else 0.0
     submitted = f"submission (slat) {format_ns(slat / ios)}, {format_share(share, 1)}"
@@ -278,18 +278,25 @@ def _shows(latency: Latency | None, percent: float) -> bool:
 def sync_share(load: LoadResult) -> Iterator[Remark]:
     """Judge by `sync-share`."""
     share = flushing(load)
-    if share is None or load.sync is None or load.depth is None:
+    if share is None or load.sync is None:
         return
-    beside = "It is not in the latencies of the writes."
-    if load.depth > load.jobs and load.engine not in SYNCHRONOUS:
-        beside = (
-            "I/Os that were in flight meanwhile are seen to be done only after it, so it is in their latencies too."
-        )
+    beside = ""
+    if flushes_inline(load):
+        beside = " What was in flight meanwhile is seen to be done only after it, so it is in those latencies too."
+    elif load.engine in SYNCHRONOUS or load.depth == load.jobs:
+        beside = " It is not in the latencies of the writes."
     yield remark_of(
         "sync-share",
-        text=f"Flushes took {format_share(share)} of the time: {load.sync.count:,} fsyncs at"
-        f" {format_ns(load.sync.mean_ns)} mean. {beside}",
+        text=f"A flush was under way for {format_share(share)} of the time: {load.sync.count:,} fsyncs at"
+        f" {format_ns(load.sync.mean_ns)} mean.{beside}",
     )
+
+
+def flushes_inline(load: LoadResult) -> bool:
+    """Whether a job with several I/Os in flight waits in the call that flushes, as fio does with libaio: io_uring and
+    posixaio flush beside other I/Os, whose latencies are no longer for it.
+    """
+    return load.engine == "libaio" and (load.depth or 1) > load.jobs
 
 
 def flushing(load: LoadResult) -> float | None:
