@@ -444,7 +444,7 @@ def test_where_the_guard_was_killed_too_the_next_run_or_clean_puts_all_back(disk
     before = disk.state()
     assert dies_at(8, disk, guarded=False)
     assert disk.state() != before
-    said = user.run("host", "clean").stdout
+    said = user.run("host", "clean", "--scratch", str(user.scratch)).stdout
     assert "the change of /sys/block/" in said
     assert disk.state() == before
     assert dies_at(8, disk, guarded=False)

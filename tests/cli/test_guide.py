@@ -61,8 +61,8 @@ def always(page: Path) -> list[Step]:
 
 
 def run(user: User, step: Step) -> str:
-    measures = {"--span", "--rig"} & {*step.words}  # in the scratch directory of the tests, which no other run holds
-    place = ("--scratch", str(user.scratch)) if measures else ()
+    scratches = {"--span", "--rig", "clean"} & {*step.words}  # in the tests' directory, which no other run holds
+    place = ("--scratch", str(user.scratch)) if scratches else ()
     return user.run(*shortened(step), *place, exactly=True, status=step.status).stdout
 
 

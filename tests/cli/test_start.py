@@ -68,7 +68,8 @@ def test_what_reads_and_watches_needs_no_extra(tmp_path: Path) -> None:
         f"audit {_EXAMPLES}/web1.xml": 4, f"audit {_EXAMPLES}/web1.xml --json --here": 4,
         f"advise {_EXAMPLES}/web1.xml": 0, f"explain {_EXAMPLES}/before/run-1.json": 0,
         f"explain {_EXAMPLES}/before/run-1.json --json": 0, "probe --json": 0, "knobs --json": 0,
-        f"top --once --qmp {tmp_path}/none": 3, f"diagnose --qmp {tmp_path}/none": 3, "clean": 0, "fleet --help": 0,
+        f"top --once --qmp {tmp_path}/none": 3, f"diagnose --qmp {tmp_path}/none": 3, "fleet --help": 0,
+        f"clean --scratch {tmp_path}": 0,
     }  # fmt: skip
     ended, said = _small(tmp_path, *commands)
     assert ended == commands, said
