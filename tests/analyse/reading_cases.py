@@ -71,6 +71,10 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     "cached-sync": (
         read_result(recorded("fsync.both")), Weight.WARNING, ("4.28 us", "165 us", "one for every 4 writes"),
     ),
+    "unequal-times": (
+        replace(GOOD, loads=(LOAD, replace(LOAD, name="short", streams=(replace(READ, seconds=10.0, ios=800_000),)))),
+        Weight.WARNING, ("10 s to 30 s", "160k IOPS", "over the whole 30 s it was 107k"),
+    ),
     "no-io": (read_result(recorded("missing.both")), Weight.INVALID, ("0 operations",)),
     "contradiction": (of_flow(iops=160_000), Weight.WARNING, ("IOPS for 30 s are 4,800,000 I/Os",)),
     "errors": (of_load(error=5), Weight.INVALID, ("EIO (5)",)),
@@ -118,10 +122,10 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     ),
     "sync-share, deep": (of_load(sync=FLUSH), Weight.NOTE, ("99 % of the time: 8,182", "in those latencies too")),
     "sync-share, beside": (of_load(sync=FLUSH, engine="io_uring"), Weight.NOTE, ("8,182 fsyncs at 3.63 ms mean.",)),
-    "short-run, ended": (
+    "cut-short, ended": (
         of_load(options=(("time_based", "1"), ("runtime", "60"))), Weight.WARNING, ("30 s of the 60 s",),
     ),
-    "short-run, steady": (
+    "cut-short, steady": (
         of_load(options=(("time_based", "1"), ("runtime", "60s"), ("steadystate", "iops:1%"))),
         Weight.WARNING, ("once it was steady",),
     ),
@@ -144,8 +148,8 @@ SILENT: dict[str, FioResult] = {
     "misnamed, a thread": of_load(name="thread-1", streams=(replace(READ, direction="write"),)),
     "page-cache": GOOD,
     "cut-short": of_load(options=(("rw", "randread"), ("number_ios", "2400000"))),
-    "short-run, as asked": of_load(options=(("time_based", "1"), ("runtime", "30"))),
-    "short-run, the job's end": of_load(options=(("runtime", "60"),)),
+    "cut-short, as asked": of_load(options=(("time_based", "1"), ("runtime", "30"))),
+    "cut-short, the job's end": of_load(options=(("runtime", "60"),)),
     "latency-parts, behind flushes": of_load(sync=FLUSH),
     "depth, of a latency target": of_load(depth=64, depth_levels=(("1", 1.0),), options=TARGET),
     "little, of a latency target": of_load(depth=64, depth_levels=(("1", 1.0),), options=TARGET),
@@ -156,6 +160,16 @@ SILENT: dict[str, FioResult] = {
     "unserved, too short to count": replace(of_flow(seconds=1.0), devices=(replace(DEVICE, reads=100),)),
     "unserved, no device known": replace(GOOD, devices=()),
     "cached-sync": GOOD,
+    "unequal-times": replace(
+        GOOD, loads=(LOAD, replace(LOAD, streams=(replace(READ, seconds=29.5, ios=2_360_000),)))
+    ),
+    "unequal-times, one after another": replace(
+        GOOD,
+        loads=tuple(
+            replace(LOAD, group=number, began=100.0 * number, streams=(replace(READ, seconds=30.0 / number),))
+            for number in (1, 2)
+        ),
+    ),
     "no-io": GOOD,
     "contradiction": GOOD,
     "errors": GOOD,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from virtune.fio.options import SYNCHRONOUS, facts_of, milliseconds, size_of, whole
+from virtune.fio.options import SYNCHRONOUS, facts_of, milliseconds, size_of, verifies_after, whole
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 from virtune.model.text import format_bandwidth, format_bytes, format_count
@@ -46,7 +46,7 @@ GATHERING = frozenset({"vsync"})
 _DIRECTIONS = ("read", "write", "trim")
 _UNFILLED = (
     "rate", "thinktime", "iodepth_", "latency_", "fsync", "fdatasync", "sync_file_range", "serialize_overlap",
-    "io_submit_mode", "number_ios", "flow",
+    "io_submit_mode", "number_ios", "flow", "verify",
 )  # fmt: skip
 """Options (by their first letters) with which a closed loop does not keep its depth filled all the time."""
 
@@ -82,6 +82,8 @@ def contradictions(
     depth = 1 if facts.engine in SYNCHRONOUS - GATHERING and not offloaded else facts.depth
     for stream in load.streams:
         yield from stream_contradictions(stream, options, jobs=jobs, spare=depth * jobs)
+    if facts.pattern in READING and verifies_after(options):
+        return  # the reads of the verification are counted with those of the load
     yield from _of_mix(load, options, jobs, spare=depth * jobs)
     yield from _of_flushes(load, options, jobs, spare=depth * jobs, untimed=syncs)
     yield from _of_time(load, options, jobs, spent)

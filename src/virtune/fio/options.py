@@ -442,7 +442,8 @@ def canonical(options: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def verifies_after(options: Mapping[str, str]) -> bool:
     """Whether a job reads what it wrote, when all is written."""
-    writes = options.get("rw", "read").partition(":")[0] in ("write", "randwrite")
+    pattern = options.get("rw", "read").partition(":")[0]
+    writes = pattern in WRITING and "trim" not in pattern
     off = ("0", "none", "null")
     asked = options.get("verify", "0") not in off and options.get("do_verify", "1") != "0"
     return writes and asked and options.get("verify_backlog", "0") == "0"

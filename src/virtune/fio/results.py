@@ -30,6 +30,7 @@ from virtune.fio.results_text import ALL_CLIENTS, SECTOR, read_text, split_runs
 from virtune.model.errors import ReadError
 from virtune.model.measurement import STREAMS, DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
 from virtune.model.text import format_bytes, without_prefix
+from virtune.model.workload import READING
 
 KIB = 1024
 
@@ -156,11 +157,13 @@ def _load(
 ) -> LoadResult:
     streams = _flows(entry, where)
     facts = facts_of(options) if options is not None else None
-    if options is not None and verifies_after(options):
+    ran = max((stream.seconds or 0.0 for stream in streams), default=0.0)
+    if facts is not None and facts.pattern not in READING and verifies_after(options or {}):
+        ran = math.fsum(stream.seconds or 0.0 for stream in streams)
         streams = tuple(stream for stream in streams if stream.direction != "read")
     if options is not None and options.get("lat_percentiles") not in (None, "0"):
         streams = tuple(_in_their_place(stream) for stream in streams)
-    jobs, mixed = _jobs(entry, options, streams, alike)
+    jobs, mixed = _jobs(entry, options, streams, alike, ran)
     if mixed:
         # fio echoes one section of several; only options that all of them share are certain.
         facts, options = facts_of(shared), None
@@ -209,24 +212,24 @@ def _in_their_place(stream: Stream) -> Stream:
 
 
 def _jobs(
-    entry: FioObject, options: dict[str, str] | None, streams: tuple[Stream, ...], alike: int
+    entry: FioObject, options: dict[str, str] | None, streams: tuple[Stream, ...], alike: int, ran: float
 ) -> tuple[int, bool]:
-    """How many jobs the entry stands for, and whether they are of several kinds.
+    """How many jobs the entry stands for, of which the longest `ran` for these seconds, and whether they are of
+    several kinds.
 
     fio does not say. Without group reporting every clone has an entry; with it the entry's `job_runtime` is the sum
-    over all its jobs, and when that is not `numjobs` times the run, several job sections were reported as one, under
-    the name of the first and the options of the last. Before fio 3.8 there is no `job_runtime`; then only figures
-    that the options cannot have made tell.
+    over all its jobs, and when that is more than `numjobs` times the run, several job sections were reported as one,
+    under the name of the first and the options of the last. Before fio 3.8 there is no `job_runtime`; then only
+    figures that the options cannot have made tell.
     """
     asked = facts_of(options).jobs if options is not None and alike == 1 else 1
     wrong = (why for one in streams for why in stream_contradictions(one, options or {}))
     if options is not None and "job_runtime" not in entry and any(wrong):
         return asked + 1, True
-    longest = max((stream.seconds or 0 for stream in streams), default=0.0)
     total = _float(entry, "job_runtime", "job") or 0.0
-    if longest < 0.5:
+    if ran < 0.5:
         return asked, False
-    counted = round(total / 1000 / longest)
+    counted = math.ceil(total / 1000 / ran - 0.1)  # up: a section may end long before the others
     return (counted, True) if counted > asked else (asked, False)
 
 

@@ -33,11 +33,13 @@ from virtune.analyse.trial.gates import (
     spent_ns,
     spread,
 )
+from virtune.analyse.trial.measure import phases_of
 from virtune.fio.consistency import contradictions
 from virtune.fio.options import SYNCHRONOUS, verifies_after
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 from virtune.model.remark import GATE_BY_ID, Remark, Weight, remark_of
-from virtune.model.text import format_bandwidth, format_bytes, format_count, format_ns, format_share
+from virtune.model.text import format_bandwidth, format_bytes, format_count, format_ns, format_seconds, format_share
+from virtune.model.workload import READING
 
 CACHEABLE = SYNCHRONOUS - {"dev-dax", "libpmem"} | {"libaio", "posixaio", "io_uring"}
 """Engines that open files or block devices through the kernel, so that `direct=` decides about the page cache."""
@@ -52,6 +54,9 @@ miss up to half a second of a run, hence the wide margin and COUNTED_SECONDS."""
 
 WRITTEN_SHARE = 0.8
 """From this share of fio's bytes on, the device kept up with the page cache; the rest was not yet written back."""
+
+TOGETHER = 0.9
+"""Jobs of which the first ends before this share of the longest ran beside fewer others for a time that counts."""
 
 COUNTED_SECONDS = 2.0
 """fio reads the device counters every 250 ms; in shorter runs what it misses is too large a share."""
@@ -338,6 +343,22 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
             )
 
 
+def unequal_times(result: FioResult) -> Iterator[Remark]:
+    """Judge by `unequal-times`."""
+    for part in phases_of(result):
+        ran = [load.seconds for load in part.loads if load.seconds]
+        if not ran or min(ran) >= TOGETHER * max(ran):
+            continue
+        least, most, loads = format_seconds(min(ran)), format_seconds(max(ran)), part.loads
+        summed, whole = math.fsum(load.iops for load in loads), sum(load.ios for load in loads) / max(ran)
+        yield remark_of(
+            "unequal-times",
+            text=f"Jobs that began together ran for {least} to {most}. Each rate is of its own time, so their sum,"
+            f" {format_count(summed)} IOPS, held only while all of them ran: over the whole {most} it was"
+            f" {format_count(whole)}.",
+        )
+
+
 def device_share(result: FioResult) -> Iterator[Remark]:
     """Judge by `device-share`."""
     through_cache = any(load.direct is False for load in result.loads)
@@ -471,7 +492,7 @@ def _differ(one: float, other: float) -> bool:
 LoadRule = Callable[[LoadResult], Iterator[Remark]]
 ResultRule = Callable[[FioResult], Iterator[Remark]]
 
-RESULT_RULES: tuple[ResultRule, ...] = (page_cache, cached_sync, device_busy, device_share)
+RESULT_RULES: tuple[ResultRule, ...] = (page_cache, cached_sync, unequal_times, device_busy, device_share)
 
 LOAD_RULES: tuple[LoadRule, ...] = (
     no_io, errors, contradicting, short_ios, cut_short, depth_ignored, depth_not_filled, depth_in_submission, little,
@@ -491,11 +512,18 @@ def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
         if all(load.began is not None for load in result.loads):
             how = "ran one after another"
         remarks.append(
-            remark_of("not-added", text=f"These jobs {how}. Their figures stand side by side and have no sum.")
+            remark_of(
+                "not-added",
+                weight=Weight.NOTE,
+                text=f"These jobs {how}. Their figures stand side by side and have no sum.",
+            )
         )
-    if any(verifies_after(dict(load.options or ())) for load in result.loads):
-        text = "The reads of verify= ran after the writes, so they are in none of these figures."
-        remarks.append(remark_of("not-added", text=text))
+    verifying = [load for load in result.loads if verifies_after(dict(load.options or ()))]
+    for name, mixed in sorted({(load.name, load.pattern in READING) for load in verifying}):
+        then = "and fio counts them with those of the load" if mixed else "so they are in none of these figures"
+        weight = Weight.WARNING if mixed else Weight.NOTE
+        text = f"`{name}`: the reads of verify= ran after the writes, {then}."
+        remarks.append(remark_of("not-added", weight=weight, text=text))
     # the clones of one job, reported one by one, share a name; a remark on several of them is given once
     named: dict[str, list[LoadResult]] = {}
     for load in result.loads:

@@ -10,12 +10,12 @@ threads of rig and load waited for a CPU, and the part of it for which other pro
 
 import errno
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from virtune.fio.consistency import leaves_depth, seconds_of
-from virtune.fio.options import SYNCHRONOUS
+from virtune.fio.options import SYNCHRONOUS, size_of
 from virtune.model.counters import DiskUse, Use
 from virtune.model.measurement import FioResult, LoadResult, Stream
 from virtune.model.remark import GATE_BY_ID, Gate, Remark, Weight, remark_of
@@ -82,16 +82,37 @@ def short_ios(load: LoadResult) -> Iterator[Remark]:
 
 def cut_short(load: LoadResult) -> Iterator[Remark]:
     """Judge by `cut-short`."""
-    text = load.option("number_ios") or ""
-    asked = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
-    done = load.ios
-    if not asked or not load.streams or load.error or done >= asked * load.jobs:
+    if not load.streams or load.error:
         return
-    yield remark_of(
-        "cut-short",
-        text=f"The run ended after {done:,} of {asked * load.jobs:,} I/Os (number_ios): a runtime cut it, or the span"
-        " was done with. The slowest I/Os of a disk are the likeliest to be missing.",
-    )
+    options, ran = dict(load.options or ()), load.seconds
+    timed = seconds_of(options, "runtime") if _time_based(load, options) else None
+    if timed and ran and ran < ENDED_EARLY * timed:
+        steady = any(name in ("steadystate", "ss") for name in options)
+        why = "it was to end once it was steady" if steady else "somebody, or another job, ended it"
+        least, most = format_seconds(ran), format_seconds(timed)
+        yield remark_of(
+            "cut-short",
+            text=f"The run ended after {least} of the {most} that it was to run: {why}.",
+            advice="compare it only with runs that were as long",
+        )
+    text = options.get("number_ios", "")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    if load.ios < number * load.jobs:
+        yield remark_of(
+            "cut-short",
+            text=f"The run ended after {load.ios:,} of {number * load.jobs:,} I/Os (number_ios): a runtime cut it, or"
+            " the span was done with. The slowest I/Os of a disk are the likeliest to be missing.",
+        )
+
+
+def _time_based(load: LoadResult, options: Mapping[str, str]) -> bool:
+    """Whether the run was to last as long as `runtime`, and not to end with its span. On a command line fio does not
+    echo `--time_based`; then more bytes than the span tell.
+    """
+    if "time_based" in options or options.keys() & {"loops", "io_size"}:
+        return options.get("time_based", "0") != "0"
+    span = size_of(options.get("size", ""))
+    return span is not None and sum(one.bytes or 0 for one in load.streams) > span * load.jobs
 
 
 def depth_ignored(load: LoadResult) -> Iterator[Remark]:
@@ -274,18 +295,6 @@ def relative_spread(load: LoadResult, stream: Stream) -> tuple[float, float] | N
 def short_run(load: LoadResult) -> Iterator[Remark]:
     """Judge by `short-run`."""
     seconds, ios = load.seconds, load.ios
-    options = dict(load.options or ())
-    asked = seconds_of(options, "runtime") if options.get("time_based", "0") != "0" else None
-    if load.streams and seconds and asked and seconds < ENDED_EARLY * asked and not load.error:
-        steady = any(name in ("steadystate", "ss") for name in options)
-        why = "it was to end once it was steady" if steady else "somebody, or another job, ended it"
-        yield remark_of(
-            "short-run",
-            text=f"The run ended after {format_seconds(seconds)} of the {format_seconds(asked)} that it was to run:"
-            f" {why}.",
-            advice="compare it only with runs that were as long",
-        )
-        return
     if load.streams and seconds and ios and (seconds < SHORT_SECONDS or ios < FEW_IOS):
         yield remark_of(
             "short-run",
