@@ -200,6 +200,18 @@ def test_what_somebody_else_changed_since_is_not_taken_away(user: User, daemon: 
     assert daemon.xml("shared") == before
 
 
+def test_of_a_domain_that_is_gone_the_configuration_is_kept(user: User, daemon: Libvirtd, make: Make) -> None:
+    make("gone", "cache='unsafe'")
+    before = daemon.xml("gone")
+    user.run("apply", "gone", "--connect", daemon.uri, "--yes")
+    daemon.virsh("undefine", "gone")
+    ran = user.run("apply", "undo", "last", status=3)
+    words = re.search(r"hint: `virsh define (\S+)` makes it as it was", ran.stderr)
+    assert words is not None
+    daemon.virsh("define", words[1])
+    assert daemon.xml("gone") == before
+
+
 def test_what_libvirt_drops_is_noticed_and_nothing_stays_changed(user: User, daemon: Libvirtd, make: Make) -> None:
     make("drops", STUDY, rest=STUDY_THREADS)
     before = daemon.xml("drops")

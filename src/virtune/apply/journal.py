@@ -222,6 +222,10 @@ class Journal:
         except (OSError, ValueError, RecursionError) as error:
             raise VirtuneError(f"the journal's entry {identity} cannot be read: {_why(error)}") from None
 
+    def kept(self, entry: Entry) -> Path:
+        """Return the file with the domain's XML before a change."""
+        return self._root / entry.id / "before.xml"
+
     def entries(self) -> tuple[Entry, ...]:
         """Return all readable entries, the oldest first; damaged ones are skipped."""
         return tuple(one for one in self._all() if isinstance(one, Entry))

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
+from pathlib import Path
 
 from virtune.apply.journal import Plug
 from virtune.dialects.libvirt.domain import boot_disks, read_domain
@@ -30,11 +31,14 @@ class LibvirtDomain:
     def __init__(self, virsh: Virsh, uuid: str) -> None:
         self._virsh, self.uuid = virsh, uuid
 
-    def dump(self) -> DumpedDomain:
-        """Return the domain with its complete XML, passwords included; raises PreconditionError when it is gone."""
+    def dump(self, *, kept: Path | None = None) -> DumpedDomain:
+        """Return the domain with its complete XML, passwords included; raises PreconditionError when it is gone, with
+        where its XML is kept.
+        """
         found = self._virsh.dump([self.uuid], secrets_too=True)
         if not found:
-            raise PreconditionError(f"there is no domain {self.uuid} any more at {self._virsh.uri}")
+            hint = f"`virsh define {kept}` makes it as it was" if kept else None
+            raise PreconditionError(f"there is no domain {self.uuid} any more at {self._virsh.uri}", hint=hint)
         return found[0]
 
     def require_persistent(self, name: str) -> None:
@@ -49,9 +53,9 @@ class LibvirtDomain:
         """Whether the next start resumes a saved guest (`virsh managedsave`), which brings its old disks with it."""
         return re.search(r"^Managed save:\s+yes$", self._virsh.run("dominfo", self.uuid), re.MULTILINE) is not None
 
-    def configuration(self) -> bytes:
-        """Return the XML of the next start."""
-        return (self.dump().inactive or "").encode()
+    def configuration(self, *, kept: Path | None = None) -> bytes:
+        """Return the XML of the next start; as `dump` does."""
+        return (self.dump(kept=kept).inactive or "").encode()
 
     def define(self, xml: bytes) -> bytes:
         """Define a configuration, and return the XML that libvirt made of it; raises LibvirtRefused."""

@@ -307,7 +307,7 @@ def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Ba
         if Step.UNDONE in entry.steps:
             return f"{entry.domain} was put back before; nothing to do"
         domain = libvirt.LibvirtDomain(virsh, entry.uuid)
-        current = domain.configuration()
+        current = domain.configuration(kept=journal.kept(entry))
         if not anyway and changed_since(entry, current):
             raise PreconditionError(
                 f"{entry.domain} has been changed since by somebody else, and undoing would take that away too",
