@@ -51,7 +51,7 @@ from virtune.model.contradictions import contradictions, stack_of_disk
 from virtune.model.evidence import Check, not_shown, to_verify
 from virtune.model.knobs import BY_ID
 from virtune.model.rig import RIGS
-from virtune.model.stack import DIRECT_CACHES, Host, Machine, Stack, setting_of
+from virtune.model.stack import DIRECT_CACHES, Host, Kernel, Machine, Stack, setting_of
 from virtune.probe.process import Process, Ring
 
 MEASURED = ("storage-daemon", "qemu", "libvirt")
@@ -232,7 +232,7 @@ def what_it_is_told(stack: Stack) -> object:
     of_image = qcow2_options(stack.disk), stack.disk.format, image_bytes(stack.disk, 2**30)
     of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth, stack.of_this_host
     beside = copied_to(stack)
-    of_guests = stack.kernel.asked, stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
+    of_guests = stack.kernel, stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
             return daemon_commands(stack, PLACES), of_image, of_host
@@ -317,6 +317,7 @@ SEEN_ELSEWHERE = frozenset({
     "disk.during",  # tests/guests/test_during.py: only a job under load shows it
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "disk.filesystem",  # tests/guests: only a guest mounts it
+    *(f"guest.{one.name}" for one in fields(Kernel) if one.name.startswith("mount_")),
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin",
     "memory.hugepages", "memory.numa", "memory.thp", "memory.ksm",  # the two tests above, and test_settings_of_guests
 })  # fmt: skip

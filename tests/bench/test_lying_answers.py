@@ -54,7 +54,7 @@ from virtune.dialects.qemu.qmp import COPY_NODE
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
-from virtune.model.stack import LIMITS, During, Stack, with_setting
+from virtune.model.stack import LIMITS, During, Kernel, Stack, with_setting
 from virtune.probe.process import Process, Rings
 
 Verifier = Callable[..., Any]
@@ -78,6 +78,12 @@ def seen(stack: Stack, **facts: str) -> Iterator[Check]:
 
 def of_kernel(setting: str, *disks: Mapping[str, str]) -> Iterator[Check]:
     return kernel_checks(asked(f"guest.{setting}"), disks, proof="/sys")
+
+
+def mounted(*told: str, kinds: tuple[str, ...] = ("ext4", "ext4"), **asked_for: Any) -> Iterable[Check]:
+    """What is found of disks of which the kernel tells these options."""
+    lines = tuple("/dev/vda /mnt/vda ext4 rw" for _ in told)
+    return Mounted(files=(), size_bytes=0, kinds=kinds, lines=lines, options=told).checks("ext4", Kernel(**asked_for))
 
 
 def nodes(**changes: Any) -> list[Mapping[str, Any]]:
@@ -270,8 +276,11 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (spread_check, "guests.spread", lambda: [spread_check("/srv", Path("/elsewhere/image"))]),
     (images_check, "guests.images",
      lambda: [images_check(on_image("/one", "/one"), {Path("/one"), Path("/two")})]),
-    (Mounted.check, "disk.filesystem",
-     lambda: [Mounted(files=(), size_bytes=0, kinds=("ext4", "none"), lines=()).check("ext4")]),
+    (Mounted.checks, "disk.filesystem", lambda: mounted("", "", kinds=("ext4", "none"))),
+    (Mounted.checks, "guest.mount_noatime", lambda: mounted("rw,noatime", "rw,relatime", mount_noatime=True)),
+    (Mounted.checks, "guest.mount_commit", lambda: mounted("rw,commit=30", "rw,commit=5", mount_commit=30)),
+    (Mounted.checks, "guest.mount_data", lambda: mounted("data=ordered", "data=writeback", mount_data="writeback")),
+    (Mounted.checks, "guest.mount_barrier", lambda: mounted("rw,nobarrier", "rw,barrier", mount_barrier=False)),
     (kernel_checks, "guest.scheduler", lambda: of_kernel("scheduler=none", {"scheduler": "none [bfq]"})),
     (kernel_checks, "guest.scheduler",
      lambda: of_kernel("scheduler=none", {"scheduler": "[none] bfq"}, {"scheduler": "none [bfq]"})),

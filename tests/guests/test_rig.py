@@ -226,15 +226,19 @@ def test_a_file_in_the_guests_filesystem_is_loaded_beside_the_disk_itself(
     rig: GuestSession, one_warden: shell.Warden, tmp_path: Path, kind: Filesystem, rw: str
 ) -> None:
     disk = Disk(filesystem=kind, cache="writeback")
+    own = Kernel(mount_data="writeback", mount_commit=30, mount_barrier=False) if kind == "ext4" else Kernel()
+    kernel = replace(own, mount_noatime=True)
     with Scratch(tmp_path, span_bytes=SPAN, say=lambda _: None) as scratch:
         made = scratch.image_for(disk, one_warden)
         plain = scratch.image_for(Disk(), one_warden)
         assert scratch.image_for(disk, one_warden).stat().st_ino == made.stat().st_ino
     on_it = DiskImageSpec(image=made, size_bytes=image_bytes(disk, SPAN), writes=rw == "randwrite")
-    with rig.up(replace(GUEST, disk=disk), on_it) as bench:
+    with rig.up(replace(GUEST, disk=disk, kernel=kernel), on_it) as bench:
         assert bench.target == GuestTarget(path="/mnt/vda/load", size_bytes=SPAN)
         mounted = next(check for check in bench.in_force.checks if check.setting == "disk.filesystem")
         assert mounted.agrees is True
+        found = {one.setting: one.agrees for one in bench.in_force.checks if "mount_" in one.setting}
+        assert found == dict.fromkeys((f"guest.{name}" for name in kernel.mounting), True)
         assert f"/mnt/vda {kind} {'rw' if on_it.writes else 'ro'}," in mounted.proof
         first = bench.vm.guest.look.run("head -c 65536 /mnt/vda/load | md5sum", timeout_seconds=120).stdout
         assert first.split()[0].decode() == md5(plain.read_bytes()[:65536], usedforsecurity=False).hexdigest()

@@ -7,7 +7,7 @@ import pytest
 
 from virtune.model.contradictions import contradictions
 from virtune.model.durability import Promise, Survives, durability_of
-from virtune.model.stack import Device, Disk, Stack, writes_through
+from virtune.model.stack import Device, Disk, Kernel, Stack, writes_through
 from virtune.model.study_options import OPTIONS
 
 RAW = {
@@ -47,6 +47,32 @@ def test_a_device_without_a_write_cache_has_each_write_flushed(cache: str) -> No
     )
     assert (found.promise, found.completed) == kept
     assert not writes_through(replace(stack, device=Device(write_cache=True)))
+
+
+@pytest.mark.parametrize("cache", RAW)
+def test_a_guest_that_never_flushes_keeps_what_completed_writes_do(cache: str) -> None:
+    disk = Disk(cache=cache, filesystem="ext4")  # type: ignore[arg-type]
+    never = Stack(rig="qemu", disk=disk, kernel=Kernel(mount_barrier=False))
+    assert contradictions(never) == ()
+    found, with_flushes = durability_of(never), durability_of(replace(never, kernel=Kernel(mount_barrier=True)))
+    assert found.flushed is found.completed is with_flushes.completed
+    kept = with_flushes.promise is Promise.EVERY_WRITE  # there is nothing to flush
+    assert found.promise is (Promise.EVERY_WRITE if kept else Promise.VOLATILE)
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "kernel", "said"),
+    [
+        ("none", Kernel(mount_noatime=True), "guest.mount_noatime means nothing without a filesystem"),
+        ("xfs", Kernel(mount_noatime=True, mount_commit=9), "guest.mount_commit is an option of ext4"),
+        ("xfs", Kernel(mount_noatime=False), None),
+        ("ext4", Kernel(mount_commit=9), None),
+    ],
+)
+def test_a_mount_option_is_of_a_filesystem_that_has_it(filesystem: str, kernel: Kernel, said: str | None) -> None:
+    disk = Disk(filesystem=filesystem)  # type: ignore[arg-type]
+    told = contradictions(Stack(rig="qemu", disk=disk, kernel=kernel))
+    assert told == () if said is None else any(one.startswith(said) for one in told)
 
 
 def test_a_write_cache_that_the_cache_mode_or_the_bus_rules_out() -> None:

@@ -279,6 +279,11 @@ def _guest_contradictions(stack: stacks.Stack) -> Iterator[str]:
 
 
 def _filesystem_contradictions(stack: stacks.Stack) -> Iterator[str]:
+    mounting = [f"guest.{name}" for name in stack.kernel.mounting]
+    if mounting and stack.disk.filesystem == "none":
+        yield f"{mounting[0]} means nothing without a filesystem: set disk.filesystem"
+    if set(mounting) - {"guest.mount_noatime"} and stack.disk.filesystem == "xfs":
+        yield f"{mounting[-1]} is an option of ext4, and disk.filesystem is xfs"
     if stack.disk.filesystem == "none":
         return
     if stack.disk.backend == "null-co":

@@ -90,6 +90,12 @@ def durability_of(stack: Stack) -> Durability:
     if writes_through(stack) and disk.cache != "unsafe":
         through = f"cache={disk.cache}" if disk.cache in THROUGH_CACHES else "device.write_cache=off"
         return Durability(Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT, through)
+    if stack.kernel.mount_barrier is False and disk.cache != "unsafe":
+        kept = Survives.HOST_CRASH if disk.cache in ("none", "directsync") else Survives.PROCESS_KILL
+        kept = Survives.NOTHING if in_memory else kept
+        return Durability(
+            Promise.VOLATILE, kept, kept, "guest.mount_barrier=off: the guest's filesystem never flushes"
+        )
     match disk.cache:
         case "none" | "directsync":
             completed = Survives.NOTHING if in_memory else Survives.HOST_CRASH

@@ -316,9 +316,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """How a guest's kernel runs the disk, by the names in its /sys/block/*/queue; `None` is what it chooses itself.
+    """How a guest's kernel runs the disk, by the names in its /sys/block/*/queue, and mounts what is on it; `None` is
+    what it chooses itself.
 
     `nr_requests` are the requests that one queue holds; `read_ahead_kb` and `max_sectors_kb` are in KiB.
+    `mount_commit` is in seconds; that, `mount_data` and `mount_barrier` are of ext4.
     """
 
     scheduler: Scheduler | None = None
@@ -327,13 +329,32 @@ class Kernel:
     nomerges: Literal["0", "1", "2"] | None = None
     max_sectors_kb: int | None = None
     read_ahead_kb: int | None = None
+    mount_noatime: bool | None = field(default=None, repr=False)
+    mount_commit: int | None = field(default=None, repr=False)
+    mount_data: Literal["ordered", "writeback", "journal"] | None = field(default=None, repr=False)
+    mount_barrier: bool | None = field(default=None, repr=False)
 
     @property
     def asked(self) -> dict[str, str]:
         """What is to be written, by file, in this order: another scheduler resets the number of requests, and
         max_sectors_kb may raise read_ahead_kb.
         """
-        return _asked(self)
+        return {name: value for name, value in _asked(self).items() if not name.startswith("mount_")}
+
+    @property
+    def mounting(self) -> dict[str, str]:
+        """The words of mount(8) for what is asked of the filesystem, by name."""
+        asked = {one.name: getattr(self, one.name) for one in fields(self) if one.name.startswith("mount_")}
+        words = {said: word for word, said in MOUNT_WORDS.items()}
+        named = ((name, value) for name, value in asked.items() if value is not None)
+        return {name: words.get((name, value)) or f"{name.removeprefix('mount_')}={value}" for name, value in named}
+
+
+MOUNT_WORDS: Mapping[str, tuple[str, bool]] = {
+    "noatime": ("mount_noatime", True), "relatime": ("mount_noatime", False),
+    "barrier": ("mount_barrier", True), "nobarrier": ("mount_barrier", False),
+}  # fmt: skip
+"""What a word of mount(8) without a value says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,8 @@ from virtune.bench.load import LOG_MS, Load, Loaded
 from virtune.bench.port import LoadJob
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import Check
-from virtune.model.stack import Kernel
+from virtune.model.stack import MOUNT_WORDS, Kernel
+from virtune.model.text import setting_text
 
 
 class GuestError(RigError):
@@ -240,23 +241,39 @@ class Mounted:
     size_bytes: int
     kinds: tuple[str, ...]
     lines: tuple[str, ...]
+    options: tuple[str, ...] = ()
 
-    def check(self, asked: str) -> Check:
-        """Check that all of them have the requested filesystem."""
-        found = asked if set(self.kinds) == {asked} else ", ".join(self.kinds)
-        proof = f"the guest's /proc/mounts: {'; '.join(self.lines)}"
-        return Check("disk.filesystem", asked, found, proof)
+    def checks(self, kind: str, kernel: Kernel) -> Iterator[Check]:
+        """Check that all of them have the requested filesystem, and are mounted as asked by the kernel's own words of
+        mount(8) for each; ext4 tells what is off too.
+        """
+        found = kind if set(self.kinds) == {kind} else ", ".join(self.kinds)
+        yield Check("disk.filesystem", kind, found, f"the guest's /proc/mounts: {'; '.join(self.lines)}")
+        of_each = zip(self.lines, self.options, strict=True)
+        told = [dict(map(_mount_word, f"{line.rpartition(' ')[2]},{own}".split(","))) for line, own in of_each]
+        for name, asked in kernel.mounting.items():
+            values = sorted({disk.get(name, "") for disk in told})
+            proof = "the guest's /proc/mounts and /proc/fs/ext4/*/options"
+            yield Check(f"guest.{name}", _mount_word(asked)[1], ", ".join(values) if all(values) else None, proof)
 
 
-def mount(guest: Guest, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:
+def _mount_word(word: str) -> tuple[str, str]:
+    """Return the setting and the value that a word of mount(8) stands for."""
+    name, _, value = word.partition("=")
+    setting, switch = MOUNT_WORDS.get(word, (f"mount_{name}", False))
+    return setting, value or setting_text(switch)
+
+
+def mount(guest: Guest, devices: Sequence[str], kind: str, kernel: Kernel, *, writes: bool) -> Mounted:
     """Mount the filesystem of each device in a guest (`virtune/guest/mounted`); raises GuestError when one fails."""
-    how = "rw" if writes else "ro"
-    told = [_told(guest, ["mounted", device, kind, how], timeout_seconds=_SECONDS) for device in devices]
+    how = ["rw" if writes else "ro", ",".join(kernel.mounting.values())]
+    told = [_told(guest, ["mounted", device, kind, *how], timeout_seconds=_SECONDS) for device in devices]
     return Mounted(
         files=tuple(one.get("file", "") for one in told),
         size_bytes=min(int(one.get("bytes") or 0) for one in told),
         kinds=tuple(one.get("mounted", "none") for one in told),
         lines=tuple(one.get("line", "nothing is mounted") for one in told),
+        options=tuple(one.get("options", "") for one in told),
     )
 
 

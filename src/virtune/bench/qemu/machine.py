@@ -590,7 +590,7 @@ class Linux:
         if self.appliance.drives(_CHECKSUMS):  # a kernel without that module has it in its library
             self._load(_CHECKSUMS, kind)
         self._load(kind, f"disk.filesystem={kind}")
-        self._mounted = mount(self._vm.guest, devices, kind, writes=writes)
+        self._mounted = mount(self._vm.guest, devices, kind, self._kernel, writes=writes)
         return self._mounted
 
     def unmount(self) -> None:

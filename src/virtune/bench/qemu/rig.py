@@ -247,7 +247,7 @@ class GuestSession(MachineSession[GuestBench]):
         mounted = self._linux.mount([first, *more], kind, writes=ground.writes)
         first, *more = mounted.files
         target = GuestTarget(path=first, size_bytes=mounted.size_bytes, more=tuple(more))
-        return target, (mounted.check(kind),)
+        return target, tuple(mounted.checks(kind, stack.kernel))
 
     def _lacks(self, stack: Stack) -> str:
         drives = None if self._linux is None else self._linux.appliance.drives

@@ -37,6 +37,7 @@ _GUESTS = "virtune started so many test guests: each gets these lines"
 _DISKS = "the lines are of one disk: each further one gets such lines, with names of its own"
 _AFTER = "threads are pinned when they run: `taskset -cp CPUS THREAD`"
 _EXPORT = "the daemon's export stood in for a guest's device"
+_FSTAB = "the guest mounts so: /etc/fstab there"
 _SYSCTL = "the host's kernel has it: a sysctl there"
 _WHY: dict[str, str] = {
     **dict.fromkeys(_CONDITIONS, _MEASURED),
@@ -44,6 +45,7 @@ _WHY: dict[str, str] = {
     **dict.fromkeys(("disks.count", "disks.iothreads", "disks.second"), _DISKS),
     **dict.fromkeys(("disk.export", "export.num_queues", "export.iothread"), _EXPORT),
     **dict.fromkeys((f"guest.{one.name}" for one in fields(Kernel)), "the guest's kernel has it: a udev rule there"),
+    **dict.fromkeys((f"guest.{one.name}" for one in fields(Kernel) if one.name.startswith("mount_")), _FSTAB),
     **dict.fromkeys((f"host.{one.name}" for one in fields(Host)), "the host's kernel has it: a udev rule there"),
     **dict.fromkeys((f"host.{one.name}" for one in fields(Host) if one.name.startswith("dirty_")), _SYSCTL),
     "disk.filesystem": "the guest makes it",
