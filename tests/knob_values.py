@@ -60,6 +60,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "memory.numa": ("0", ()),
     "memory.thp": ("never", ()),
     "memory.ksm": ("off", ()),
+    "guest.blk_poll_queues": ("1", ()),
     "guest.mount_noatime": ("on", ("disk.filesystem=xfs",)),
     "guest.mount_commit": ("30", ("disk.filesystem=ext4",)),
     "guest.mount_data": ("writeback", ("disk.filesystem=ext4",)),

@@ -316,7 +316,7 @@ SEEN_ELSEWHERE = frozenset({
     "workload.iodepth",  # test_surroundings: by the result of the load
     "disk.during",  # tests/guests/test_during.py: only a job under load shows it
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
-    "disk.filesystem",  # tests/guests: only a guest mounts it
+    "disk.filesystem", "guest.blk_poll_queues",  # tests/guests: only a guest mounts it, and loads its driver
     *(f"guest.{one.name}" for one in fields(Kernel) if one.name.startswith("mount_")),
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin",
     "memory.hugepages", "memory.numa", "memory.thp", "memory.ksm",  # the two tests above, and test_settings_of_guests

@@ -287,6 +287,7 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     *((kernel_checks, f"guest.{name}", lambda name=name, asked=asked: of_kernel(f"{name}={asked}", {name: "1"}))
       for name, asked in (("nr_requests", 64), ("rq_affinity", 2), ("nomerges", 2), ("read_ahead_kb", 64),
                           ("max_sectors_kb", 64))),
+    (kernel_checks, "guest.blk_poll_queues", lambda: of_kernel("blk_poll_queues=1", {"blk_poll_queues": "0"})),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("cpu", 2**30).check()),
     (LoudNeighbour.check, "host.neighbour", lambda: LoudNeighbour("io", 2**30).check()),
     (BlockJob.check, "disk.during", lambda: [stands_still("backup").check()]),

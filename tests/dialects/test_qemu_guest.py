@@ -65,6 +65,9 @@ def test_every_knob_that_is_turned_has_a_way() -> None:
     [
         ("device.bus=ide", "bus=ide needs machine.type=pc"),
         ("device.bus=ide,machine.type=pc,device.iothread=io1", "bus=ide has no IOThread in QEMU"),
+        ("device.bus=virtio-scsi,guest.blk_poll_queues=1", "blk_poll_queues is of virtio-blk, and the bus"),
+        ("machine.vcpus=4,guest.blk_poll_queues=4", "blk_poll_queues=4 leaves none of the disk's 4 queues"),
+        ("device.num_queues=1,guest.blk_poll_queues=1", "blk_poll_queues=1 leaves none of the disk's 1 queues"),
         ("device.bus=ahci,device.num_queues=2", "num_queues belongs to bus=virtio-blk, and the bus is ahci"),
         (
             "device.bus=ahci,device.physical_block_size=4k,device.logical_block_size=4k",

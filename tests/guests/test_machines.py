@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.bench.loading import raw_job, run
 from tests.conftest import SPAN
 from tests.guests.rig_parts import GUEST, MIB, OF_OLDER, OLDER, engine_at_work, found, ground, load
 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.rig import GuestSession
+from virtune.fio.results import read_result
 from virtune.model.errors import RigError
-from virtune.model.stack import Device, Disk, Machine, Pins
+from virtune.model.stack import Device, Disk, Kernel, Machine, Pins
 from virtune.model.text import Bytes
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
@@ -102,3 +104,15 @@ def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image
         assert bench.changeover is not None
         assert bench.changeover.swapped is None
         assert "device.bus is the machine's" in bench.changeover.text
+
+
+def test_a_queue_is_kept_for_polled_completions(rig: GuestSession, image: Path) -> None:
+    """The last of each run, since the machine of the others ends with it."""
+    with rig.up(replace(GUEST, kernel=Kernel(blk_poll_queues=1)), ground(image)) as bench:
+        seen = found(bench.in_force.checks)
+        polled = bench.vm.guest.look.run("cat /sys/block/vda/queue/io_poll", timeout_seconds=60).stdout
+        assert (seen["guest.blk_poll_queues"], polled) == ("1", b"1\n")
+        words = "[x]\nioengine=io_uring\nhipri=1\ndirect=1\nbs=4k\nrw=randread\ntime_based=1\nruntime=500ms\n"
+        text = f"{words}filename={bench.target.path}\nsize={SPAN}\nallow_file_create=0\n"  # type: ignore[union-attr]
+        done = run(bench, raw_job(text, engine="io_uring", workload="rw=randread"), seconds=0.5)
+        assert read_result(done.output.decode()).loads[0].streams[0].iops

@@ -249,9 +249,12 @@ def guest_checks(
 
 def kernel_checks(stack: Stack, disks: Sequence[Mapping[str, str]], *, proof: str) -> Iterator[Check]:
     """Compare how the guest's kernel runs its disks with the request; `disks` are what it says of each."""
-    for name, asked in stack.kernel.asked.items():
+    polls = stack.kernel.blk_poll_queues
+    by_driver = {} if polls is None else {"blk_poll_queues": str(polls)}
+    for name, asked in (stack.kernel.asked | by_driver).items():
         found = sorted({at_work(seen.get(name, "")) for seen in disks})
-        yield Check(f"guest.{name}", asked, ", ".join(found) if all(found) else None, f"{proof}/*/queue/{name}")
+        where = "the guest's kernel log" if name in by_driver else f"{proof}/*/queue/{name}"
+        yield Check(f"guest.{name}", asked, ", ".join(found) if all(found) else None, where)
 
 
 Row = tuple[str, object, object, str]

@@ -268,6 +268,11 @@ def _guest_contradictions(stack: stacks.Stack) -> Iterator[str]:
         )
     if (device.logical_block_size or 512) > (device.physical_block_size or 512):
         yield "logical_block_size must not exceed physical_block_size"
+    polls, queues = stack.kernel.blk_poll_queues, min(device.num_queues or stack.machine.cpus, stack.machine.cpus)
+    if polls is not None and device.bus != "virtio-blk":
+        yield f"guest.blk_poll_queues is of virtio-blk, and the bus is {device.bus}"
+    elif polls and polls >= queues:
+        yield f"guest.blk_poll_queues={polls} leaves none of the disk's {queues} queues to complete by interrupts"
     if device.bus in stacks.WRITABLE and device.logical_block_size not in (None, 512):
         yield f"bus={device.bus} has sectors of 512 bytes in QEMU, so logical_block_size cannot be another"
     if device.write_cache is not None and device.bus == "nvme":

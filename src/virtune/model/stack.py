@@ -320,7 +320,8 @@ class Kernel:
     what it chooses itself.
 
     `nr_requests` are the requests that one queue holds; `read_ahead_kb` and `max_sectors_kb` are in KiB.
-    `mount_commit` is in seconds; that, `mount_data` and `mount_barrier` are of ext4.
+    `blk_poll_queues` are those of a virtio-blk disk that complete by polling. `mount_commit` is in seconds; that,
+    `mount_data` and `mount_barrier` are of ext4.
     """
 
     scheduler: Scheduler | None = None
@@ -329,6 +330,7 @@ class Kernel:
     nomerges: Literal["0", "1", "2"] | None = None
     max_sectors_kb: int | None = None
     read_ahead_kb: int | None = None
+    blk_poll_queues: int | None = field(default=None, repr=False)
     mount_noatime: bool | None = field(default=None, repr=False)
     mount_commit: int | None = field(default=None, repr=False)
     mount_data: Literal["ordered", "writeback", "journal"] | None = field(default=None, repr=False)
@@ -339,7 +341,7 @@ class Kernel:
         """What is to be written, by file, in this order: another scheduler resets the number of requests, and
         max_sectors_kb may raise read_ahead_kb.
         """
-        return {name: value for name, value in _asked(self).items() if not name.startswith("mount_")}
+        return {name: value for name, value in _asked(self).items() if not name.startswith(("blk_", "mount_"))}
 
     @property
     def mounting(self) -> dict[str, str]:

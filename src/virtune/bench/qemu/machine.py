@@ -584,6 +584,14 @@ class Linux:
             self._load(module, f"bus={bus}")
         if (scheduler := SCHEDULERS.get(stack.kernel.scheduler or "")) is not None:
             self._load(scheduler, f"guest.scheduler={stack.kernel.scheduler}")
+        if stack.kernel.blk_poll_queues and "poll_queues" not in self._drivers:  # before the machine has a disk
+            if "virtio_blk" not in self.appliance.modules:
+                raise RigError(f"the guest's kernel {self.appliance.release} has virtio_blk built in")
+            words = (
+                f"rmmod virtio_blk && insmod /lib/modules/virtio_blk.ko poll_queues={stack.kernel.blk_poll_queues}"
+            )
+            self._vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
+            self._drivers.add("poll_queues")
 
     def mount(self, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:
         """Mount the filesystem of each device; raises RigError when the guest's kernel lacks it, or one fails."""

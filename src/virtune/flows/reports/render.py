@@ -49,6 +49,7 @@ _WHY: dict[str, str] = {
     **dict.fromkeys((f"host.{one.name}" for one in fields(Host)), "the host's kernel has it: a udev rule there"),
     **dict.fromkeys((f"host.{one.name}" for one in fields(Host) if one.name.startswith("dirty_")), _SYSCTL),
     "disk.filesystem": "the guest makes it",
+    "guest.blk_poll_queues": "the guest's kernel has it: `options virtio_blk poll_queues=` in /etc/modprobe.d there",
     "guest.system": "what ran in the test guest",
     "host.cstate_latency": "tuned keeps it on the host, as force_latency",
     "memory.thp": "the host's kernel has it: transparent_hugepages= of tuned's [vm] there",
