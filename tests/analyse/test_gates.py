@@ -197,7 +197,7 @@ def test_an_offered_load_that_was_not_met_is_called_saturated() -> None:
     assert said(found).get("rate-unmet") is Weight.WARNING
     text = next(remark.text for remark in found.remarks if remark.id == "rate-unmet")
     assert text.startswith("saturated: ")
-    assert f" and {format_count(dict(found.values)['iops'])} done, " in text, "the number of the tables"
+    assert f" and {format_count(dict(found.values)['iops'])} done: " in text, "the number of the tables"
     met = derive(
         {"fio.json": recorded("rate-met.both").encode(), "counters.jsonl": b""}, stack=STACK, workload=WORKLOAD
     )

@@ -2,13 +2,16 @@
 """Of real fio: jobs, and the reads of a verification, that ran one after another have no sum."""
 
 import contextlib
+import json
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.conftest import User
 
 from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.gates import flush_ns
 from virtune.analyse.trial.measure import parts_of, phases_of
 from virtune.fio.results import read_result
 from virtune.model.measurement import FioResult
@@ -58,6 +61,42 @@ def test_the_reads_of_a_verification_are_in_no_figure_of_the_writes(tmp_path: Pa
     assert "in none of these figures" in said["not-added"]
 
 
+@pytest.mark.parametrize("engine", ["libaio", "psync", "io_uring"])
+def test_a_flush_at_depth_1_is_not_the_write_before_it_too(engine: str, tmp_path: Path) -> None:
+    """fio's libaio counts it from when that was sent, and more was in flight than can be."""
+    words = ("--name=one", "--rw=randwrite", "--fdatasync=1", f"--ioengine={engine}", "--iodepth=1", "--bs=64k")
+    result = ran(tmp_path, *words, "--time_based", "--runtime=1500ms")
+    (load,) = result.loads
+    assert "little" not in {one.id for one in explain(result)}
+    assert load.sync is not None
+    assert 0 < flush_ns(load) <= load.sync.mean_ns
+    assert (flush_ns(load) < load.sync.mean_ns) is (engine == "libaio")
+
+
+def test_without_lat_the_time_of_submission_is_none(tmp_path: Path) -> None:
+    """fio counts it from the run's begin then."""
+    words = ("--name=one", "--rw=randread", "--disable_lat=1", "--iodepth=1")
+    (load,) = ran(tmp_path, *words).loads
+    assert (load.streams[0].slat, load.streams[0].lat) == (None, None)
+    assert load.streams[0].clat is not None
+    command = ["fio", f"--directory={tmp_path}", *COMMON, *words, "--output-format=normal"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert read_result(text).loads[0].streams[0].slat is None
+
+
+@pytest.mark.parametrize(("mapped", "of"), [((), "map"), (("--norandommap",), "draw")])
+def test_blocks_that_run_into_others_are_cut_by_the_map_of_a_random_load(
+    mapped: tuple[str, ...], of: str, tmp_path: Path
+) -> None:
+    words = ("--name=one", "--rw=randwrite", "--bssplit=4k/50:64k/50", "--size=16M")
+    result = ran(tmp_path, *words, *mapped)
+    (stream,) = result.loads[0].streams
+    assert stream.bytes is not None
+    each = stream.bytes / (stream.ios or 1)
+    assert (each < 28 * 1024) is (of == "map")
+    assert "contradiction" not in {one.id for one in explain(result)}
+
+
 def test_the_reads_of_a_verification_are_told_where_fio_counts_them_with_the_load(tmp_path: Path) -> None:
     words = ("--name=one", "--rw=randrw", "--verify=crc32c", "--rate_iops=2k")  # long enough for Little's law
     result = ran(tmp_path, *words, "--numjobs=2", "--size=8M")
@@ -93,3 +132,14 @@ def test_a_run_that_was_ended_is_known_where_fio_does_not_echo_that_it_was_timed
     result = read_result((tmp_path / "out.json").read_text())
     assert ("cut-short" in {one.id for one in explain(result)}) is told
     assert result.loads[0].option("time_based") is None
+
+
+def test_what_is_said_of_reads_and_of_writes_is_of_one_round(tmp_path: Path, user: User) -> None:
+    ran(tmp_path, "--name=one", "--rw=randrw")
+    edited = json.loads((tmp_path / "out.json").read_text())
+    for direction in ("read", "write"):
+        edited["jobs"][0][direction]["lat_ns"]["min"] = 10**12
+    (tmp_path / "edited.json").write_text(json.dumps(edited))
+    said = " ".join(user.run("explain", "import", str(tmp_path / "edited.json"), status=None).stdout.split())
+    assert "contradict each other" in said
+    assert "in 1 of 1 round" in said

@@ -476,6 +476,19 @@ def test_percentiles_of_results_without_distributions_are_shown_as_those_of_the_
     assert "| latency p99 | ~" in kept("compare", *map(str, folders), "--markdown", "-")
 
 
+def test_copies_of_one_arm_do_not_count(kept: Kept, tmp_path: Path) -> None:
+    arms = [repeats(tmp_path, "one", speed=1.0), repeats(tmp_path, "two", speed=0.5)]
+    for arm in arms:
+        first, second, *rest = sorted(arm.iterdir())
+        for one in rest:
+            one.unlink()
+        for number, one in enumerate((first, second)):
+            shutil.copy(one, arm / f"copy-{number}.json")
+    ran = kept("compare", *map(str, arms))
+    assert "4 of 8 runs count" in ran
+    assert "undecided" in ran
+
+
 def test_copies_are_no_second_run(kept: Kept, before: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(before, copy)

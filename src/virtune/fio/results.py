@@ -258,6 +258,7 @@ def _flow(direction: str, data: FioObject, where: str) -> Stream | None:
         bandwidth = (_float(data, "bw", where) or 0.0) * KIB
     samples = _int(data, "iops_samples", where)
     sampled = samples is None or samples > 0
+    lat = _latency(data, "lat", where)
     return Stream(
         direction=direction,
         ios=ios,
@@ -272,9 +273,9 @@ def _flow(direction: str, data: FioObject, where: str) -> Stream | None:
         iops_stddev=_float(data, "iops_stddev", where) if sampled else None,
         short_ios=_int(data, "short_ios", where) or 0,
         dropped_ios=_int(data, "drop_ios", where) or 0,
-        slat=_latency(data, "slat", where),
+        slat=_latency(data, "slat", where) if lat else None,  # with disable_lat it is counted from the run's begin
         clat=_latency(data, "clat", where),
-        lat=_latency(data, "lat", where),
+        lat=lat,
     )
 
 

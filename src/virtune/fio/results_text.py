@@ -368,10 +368,11 @@ def load_of(group: Group, definitions: list[Definition], options: dict[str, str]
 
 
 def _counted(stream: Stream) -> Stream:
-    """Every I/O of a stream has each kind of latency, so the issued count is theirs."""
-    slat, clat, lat = (
-        replace(kind, count=stream.ios) if kind else None for kind in (stream.slat, stream.clat, stream.lat)
-    )
+    """Every I/O of a stream has each kind of latency, so the issued count is theirs. With disable_lat fio counts that
+    of submission from the run's begin.
+    """
+    kinds = stream.slat if stream.lat else None, stream.clat, stream.lat
+    slat, clat, lat = (replace(kind, count=stream.ios) if kind else None for kind in kinds)
     return replace(stream, slat=slat, clat=clat, lat=lat)
 
 

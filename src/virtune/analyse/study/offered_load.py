@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offered loads: whether one was achieved (an arm that falls behind has an ever-growing queue, and no latency to
+"""Offered loads: whether one was achieved (an arm that falls behind owes ever more, and has no latency to
 compare), and what a sweep of them shows: saturation, the knee, the greatest load at which a limit holds.
 
 None of the three depends on where the sweep ends. Saturation is the rate achieved at the lowest loads that were not
@@ -68,7 +68,7 @@ RATE_UNMET = "rate-unmet"
 
 
 def has_unmet_rate(measurement: Measurement) -> bool:
-    """Whether a trial did less than was offered, so that its latencies are those of an ever-growing queue."""
+    """Whether a trial did less than was offered, so that its latencies leave out what was owed."""
     return any(remark.id == RATE_UNMET for remark in measurement.remarks)
 
 

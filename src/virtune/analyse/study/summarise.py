@@ -353,23 +353,23 @@ def _spread(values: Sequence[float]) -> float | None:
 def _remarks(arm: Arm, every: Sequence[Measurement], pardoned: Sequence[Waiver]) -> tuple[ArmRemark, ...]:
     """Return each kind of remark once for each weight, with its number of rounds; a pardoned one is a warning."""
     free = {one.cause for one in pardoned if one.arm in (None, arm.name)}
-    made: dict[tuple[str, Weight], list[tuple[Remark, float | None]]] = {}
-    for measurement in every:
+    made: dict[tuple[str, Weight], list[tuple[int, Remark, float | None]]] = {}
+    for number, measurement in enumerate(every):
         gates = dict(measurement.gates)
         for remark in measurement.remarks:
             mild = remark.id in free and remark.weight is Weight.INVALID
             said = replace(remark, weight=Weight.WARNING) if mild else remark
-            made.setdefault((remark.id, said.weight), []).append((said, gates.get(remark.id)))
+            made.setdefault((remark.id, said.weight), []).append((number, said, gates.get(remark.id)))
     return tuple(_worst(same) for same in made.values())
 
 
-def _worst(same: Sequence[tuple[Remark, float | None]]) -> ArmRemark:
-    """Return the remark of the round with the highest reading."""
-    worst, _ = max(same, key=lambda one: -math.inf if one[1] is None else one[1])
-    readings = [reading for _, reading in same if reading is not None]
+def _worst(same: Sequence[tuple[int, Remark, float | None]]) -> ArmRemark:
+    """Return the remark of the round with the highest reading; a round may have made it of reads and of writes."""
+    _, worst, _ = max(same, key=lambda one: -math.inf if one[2] is None else one[2])
+    readings = [reading for _, _, reading in same if reading is not None]
     return ArmRemark(
         remark=worst,
-        rounds=len(same),
+        rounds=len({number for number, _, _ in same}),
         worst=max(readings, default=None),
         median=median(readings) if readings else None,
     )

@@ -22,6 +22,7 @@ from virtune.analyse.trial.gates import (
     depth_in_submission,
     depth_not_filled,
     errors,
+    flush_ns,
     in_submission,
     little,
     no_io,
@@ -290,10 +291,14 @@ def sync_share(load: LoadResult) -> Iterator[Remark]:
         beside = " What was in flight meanwhile is seen to be done only after it, so it is in those latencies too."
     elif load.engine in SYNCHRONOUS or load.depth == load.jobs:
         beside = " It is not in the latencies of the writes."
+    took = flush_ns(load)
+    if took < load.sync.mean_ns:
+        beside += f" fio's libaio counts each from when the write before was sent: {format_ns(load.sync.mean_ns)}."
+    most = "up to " if flushes_inline(load) else ""  # it counts from when some I/O before was sent
     yield remark_of(
         "sync-share",
-        text=f"A flush was under way for {format_share(share)} of the time: {load.sync.count:,} fsyncs at"
-        f" {format_ns(load.sync.mean_ns)} mean.{beside}",
+        text=f"A flush was under way for {most}{format_share(share)} of the time: {load.sync.count:,} fsyncs at"
+        f" {most}{format_ns(took)} mean.{beside}",
     )
 
 
@@ -308,7 +313,7 @@ def flushing(load: LoadResult) -> float | None:
     """The share of the jobs' time in which one flushed, at most 1; None where nothing was flushed."""
     if load.sync is None or not load.sync.count or not load.seconds:
         return None
-    return min(1.0, load.sync.mean_ns * load.sync.count / 1e9 / load.seconds / load.jobs)
+    return min(1.0, flush_ns(load) * load.sync.count / 1e9 / load.seconds / load.jobs)
 
 
 def kernel_cpu(load: LoadResult) -> Iterator[Remark]:

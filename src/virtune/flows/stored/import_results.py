@@ -288,16 +288,19 @@ class Terms:
 
 
 def runs_of(found: Iterable[FoundResult]) -> list[Run]:
-    """Derive each result's measurement; a failed one is kept with its reason, and a copy is marked."""
-    first: dict[bytes, str] = {}
+    """Derive each result's measurement; a failed one is kept with its reason. A copy is marked, and does not count
+    beside what it is a copy of, in one arm.
+    """
+    first: dict[bytes, FoundResult] = {}
     runs = []
     for one in found:
-        original = first.setdefault(one.content, one.shown)
-        same = f"{one.shown} is byte for byte the same as {original}"
-        remark = COPY.remark(weight=Weight.WARNING, text=f"{same}: a copy is no second run, and shows no difference")
+        original = first.setdefault(one.content, one)
+        same = f"{one.shown} is byte for byte the same as {original.shown}"
+        weight = Weight.INVALID if one.arm == original.arm else Weight.WARNING
+        remark = COPY.remark(weight=weight, text=f"{same}: a copy is no second run, and shows no difference")
         for run in (_run(one, index) for index in range(len(one.parts))):
             measured = run.measurement
-            if measured is not None and original != one.shown:
+            if measured is not None and original is not one:
                 measured = replace(measured, remarks=(*measured.remarks, remark))
             runs.append(replace(run, measurement=measured))
     return runs

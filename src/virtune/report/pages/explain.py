@@ -106,6 +106,10 @@ def _headline(item: Explained) -> Text:
     return text
 
 
+_PACE = ("thinktime", "latency_target", "random_distribution", "percentage_random", "rate_process")
+"""Options (by their first letters) without which a rate or a latency is not understood."""
+
+
 def describe(load: LoadResult) -> str:
     seconds = load.seconds
     size = f"of {format_bytes(load.block_size)}" if load.block_size else ""
@@ -118,6 +122,7 @@ def describe(load: LoadResult) -> str:
         f"depth {load.depth} in all" if load.depth else "",
         direct,
         f"{format_count(load.rate_asked_iops)} IOPS offered" if load.rate_asked_iops else "",
+        *(f"{name}={value}" for name, value in load.options or () if name.startswith(_PACE) and value != "0"),
         format_ns(seconds * 1e9) if seconds else "",
     ]
     return f"{load.name}: {', '.join(filter(None, facts))}"
