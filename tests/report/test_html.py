@@ -241,6 +241,10 @@ def test_a_page_replaces_a_page_and_nothing_else(
     for target, status in ((page, 0), (page, 0), (photo, 2), (link, 2), (tmp_path, 2)):
         assert run([*words, "-o", str(target)]) == status, capsys.readouterr().err
     assert photo.read_bytes() == b"\x89PNG precious"
+    for name in ("a.md", "a.JSON", "a.png", "a.svg"):
+        assert run([*words, "-o", str(tmp_path / name)]) == 2
+        assert not (tmp_path / name).exists()
+        assert "the report is HTML" in capsys.readouterr().err
     assert not (tmp_path / "elsewhere").exists()
     assert run([*words, "--svg", str(tmp_path / "svg")]) == 0
     assert run([*words, "--svg", str(tmp_path / "svg")]) == 2  # pictures carry no mark: they are not replaced

@@ -305,6 +305,10 @@ def report(study: str, *, output: Path | None, shows: bool, store: StorePlace, *
     svg, png, interactive = asked["svg"], asked["png"], asked["interactive"]
     if sum(one is not None for one in (output, svg, png)) + asked["spec"] > 1:
         raise UsageError("one of -o, --svg, --png and --spec at a time")
+    other = {".md": "--markdown FILE", ".json": "--json", ".png": "report --png DIR", ".svg": "report --svg DIR"}
+    if output is not None and output.suffix.lower() in other:
+        way = f"`virtune show {other[output.suffix.lower()]}`"
+        raise UsageError(f"the report is HTML, which is not what the name of {output} says", hint=way)
     if (interactive or shows) and (svg or png or asked["spec"]):
         raise UsageError("--interactive and --open are for the HTML file")
     with options.stored(store, study) as (kept, name):

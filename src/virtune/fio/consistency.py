@@ -23,8 +23,8 @@ SAME_SIZE = 0.1
 """How far the mean size of I/Os may be from the block sizes of the options that made them; the last may be short."""
 
 CUT_TO = 1.002
-"""By its map of what is done fio cuts a random I/O that runs into another one. How much depends on the sizes (the mean
-of 4k/99:4m/1 is 1.07 times the smallest, of 4k/50:8k/50 1.36 times), but some stay larger than the smallest.
+"""By its map of what is done fio cuts a random I/O that runs into another one. How much depends on the sizes: the
+mean of 4k/99:4m/1 is 1.07 times the smallest, of 4k/50:8k/50 1.36 times. But some stay larger than the smallest.
 """
 
 SIGMAS = 6
