@@ -158,6 +158,9 @@ def test_other_jobs_are_refused_or_compared_with_a_warning(kept: Kept, tmp_path:
     assert "the arms differ in other options: ioengine" in shown
     assert "warning:" not in shown
     assert "ioengine (one: libaio, engine: io_uring)" in " ".join(kept("compare", str(one), str(engine)).split())
+    small = repeats(tmp_path, "small", speed=1.0, size="1M")
+    shown = " ".join(kept("compare", str(one), str(small), "-v").split())
+    assert "warning: the jobs differ, so a difference may be theirs and not the arms': size (one:" in shown
 
 
 def test_workloads_match_by_name_and_what_only_one_has_is_left_out_and_said(kept: Kept, tmp_path: Path) -> None:

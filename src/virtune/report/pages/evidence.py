@@ -343,14 +343,20 @@ def imported_method(study: Study) -> Iterator[str]:
         yield "Where three lead up to the baseline none after it counts, nor a calm one far from those before it."
 
 
+_OF_THE_LOAD = frozenset({
+    "size", "filesize", "nrfiles", "offset", "io_size", "number_ios", "direct", "buffered", "latency_target",
+})  # fmt: skip
+"""Options of a whole arm that say what is loaded, and how hard: two such jobs are two loads."""
+
+
 def _different(study: Study, *, shape: bool) -> list[str]:
     """Name each option in which the arms' jobs differ, with the value of each arm: those that belong to a workload
-    (`randread: iodepth`), its shape, or those of the arms. Seeds differ by nature.
+    (`randread: iodepth`), its shape, and those of what is loaded, or the others. Seeds differ by nature.
     """
     said, found = {arm.name: dict(arm.options) for arm in study.arms if arm.options}, []
     for name in dict.fromkeys(key for options in said.values() for key in options if key != "randseed"):
         values = {arm: options.get(name, "not shown") for arm, options in said.items()}
-        if len(set(values.values())) > 1 and (": " in name) == shape:
+        if len(set(values.values())) > 1 and (": " in name or name in _OF_THE_LOAD) == shape:
             shown = (f"{arm}: {cut_text(value, _SHOWN_MAX)}" for arm, value in values.items())
             found.append(f"{name} ({', '.join(shown)})")
     return found
