@@ -64,8 +64,6 @@ NAMED: Mapping[Any, str] = {
     audit.DomainDiskPart: "Disk",
     host.ProbeDocument: "Facts",
     knobs.KnobPart: "Knob",
-    knobs.DomainOfKnob: "Domain",
-    knobs.AskOfKnob: "Ask",
     result.ComparisonPart: "Comparison",
     result.DifferencePart: "Difference",
     result.TrialPart: "Trial",

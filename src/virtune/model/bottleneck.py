@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from virtune.model.counters import DiskUse, ThreadCost, Use
 from virtune.model.live import ENCRYPTION, DiskRates, Histograms, HostQueue, Layers, Operation
-from virtune.model.text import Worded, format_bandwidth, format_count
+from virtune.model.text import At, Worded, format_bandwidth, format_count
 from virtune.model.verdict import Interval, Proof
 
 
@@ -78,12 +78,12 @@ class OwnShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A question with its answer and the evidence; `assumed`: the answer is unknown, and "no" was taken."""
+    """A question with its answer."""
 
-    question: Fork
-    yes: bool
-    evidence: str = ""
-    assumed: bool = False
+    question: Annotated[Fork, str, "The question.", At("question.text")]
+    yes: Annotated[bool, "The answer."]
+    evidence: Annotated[str, "By what it was answered."] = ""
+    assumed: Annotated[bool, "Whether the answer is unknown, and no was taken."] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

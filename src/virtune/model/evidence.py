@@ -17,7 +17,7 @@ from virtune.model.remark import UNVERIFIED, Remark
 from virtune.model.rig import QEMU, Rig
 from virtune.model.stack import Stack, setting_of
 from virtune.model.study import Arm, Study, Trial
-from virtune.model.text import setting_text
+from virtune.model.text import NOT_NEGATIVE, At, setting_text
 from virtune.model.verdict import BetweenRuns
 
 
@@ -258,16 +258,15 @@ class StudyMethods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedStudy:
-    """What was derived of one study: attempts that got new figures, that had them, and that cannot be read today.
+    """What was derived of one study."""
 
-    `because` is why the study was left out; empty where it was not.
-    """
-
-    name: str
-    derived: int = 0
-    current: int = 0
-    unreadable: int = 0
-    because: str = ""
+    name: Annotated[str, "Its id; of another host's study HOST/ID.", At("name", key="id")]
+    derived: Annotated[int, "Attempts at trials that got new figures.", NOT_NEGATIVE] = 0
+    current: Annotated[int, "Attempts whose figures are by this method already.", NOT_NEGATIVE] = 0
+    unreadable: Annotated[int, "Attempts that this method cannot read: their older figures stay.", NOT_NEGATIVE] = 0
+    because: Annotated[
+        str, str | None, "Why the study was left out: it is damaged; null where it was not.", At(or_null=True)
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from typing import Annotated
 
 from virtune.model.domain import Controller, Domain, DomainDisk, SettingChange
 from virtune.model.knob import Change, Risk
-from virtune.model.reason import Why
+from virtune.model.reason import OF_ADVICE, Reason, Why
 from virtune.model.remark import Criterion
+from virtune.model.text import LEFT_OUT, At
 
 Version = tuple[int, ...]
 
@@ -226,11 +227,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftAlone:
-    """What advice leaves as it is: why, where (a disk, empty for the domain), and the rule that found it, if any."""
+    """What advice leaves as it is."""
 
-    why: Why
-    at: str = ""
-    rule: str = ""
+    at: Annotated[str, "The disk (`vda`); empty for the domain."] = ""
+    rule: Annotated[
+        str, str | None, "The rule whose finding it was; null where none was asked.", At(or_null=True)
+    ] = ""
+    why: Annotated[
+        Why, Reason, "The reason as a code, which is stable.", {"enum": [*OF_ADVICE]}, At("why.reason", key="reason")
+    ]
 
     @property
     def text(self) -> str:
@@ -240,11 +245,11 @@ class LeftAlone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFinding:
-    """A finding that a configuration has with the advised changes, and had not before: its rule, place and words."""
+    """A finding that a configuration has with the advised changes, and had not before."""
 
-    rule: str
-    at: str
-    text: str
+    at: Annotated[str, "The disk (`vda`) or controller (`scsi:0`); empty for the domain."]
+    rule: Annotated[str, "The rule's id; docs/reference/rules.md lists them."]
+    text: Annotated[str, LEFT_OUT]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, assert_never
+from typing import Annotated, Any, Literal, assert_never
 
 from virtune.model.text import parse_bytes
 
@@ -59,74 +59,90 @@ class Risk(StrEnum):
     SECURITY = "security"
 
 
+_KIND = "The kind of values."
+_Low = Annotated[int, "The smallest value."]
+_High = Annotated[int, "The largest value; 2^63 - 1 where nobody documents a bound."]
+_PowerOfTwo = Annotated[bool, "Whether it must be a power of two."]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """One of a few words."""
 
-    values: tuple[str, ...]
+    kind: Annotated[Literal["choice"], _KIND] = "choice"
+    values: Annotated[tuple[Annotated[str, "A word."], ...], "The words.", {"minItems": 1}]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """A whole number in a range; `power_of_two` narrows it further."""
+    """A whole number in a range."""
 
-    low: int
-    high: int = NO_LIMIT
-    unit: str = ""
-    power_of_two: bool = False
+    kind: Annotated[Literal["number"], _KIND] = "number"
+    low: _Low
+    high: _High = NO_LIMIT
+    unit: Annotated[str, "Its unit; empty for a count."] = ""
+    power_of_two: _PowerOfTwo = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """A number of bytes in a range, written as fio and QEMU write sizes."""
 
-    low: int
-    high: int = NO_LIMIT
-    power_of_two: bool = False
+    kind: Annotated[Literal["size"], _KIND] = "size"
+    low: _Low
+    high: _High = NO_LIMIT
+    power_of_two: _PowerOfTwo = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
     """On or off."""
 
+    kind: Annotated[Literal["switch"], _KIND] = "switch"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     """Free text of a described shape, for knobs that name things (CPU sets, files, thread ids)."""
 
-    shape: str
+    kind: Annotated[Literal["text"], _KIND] = "text"
+    shape: Annotated[str, "What it looks like, in words."]
 
 
 Domain = Choice | Number | Size | Switch | Text
+
+_QUESTION = "Which question."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskSchema:
     """Asks QMP `query-qmp-schema`: the values of `member` of the variant `variant` of `command`'s arguments.
 
-    `member` may be dotted (`cache.direct`). With an enumeration the answer lists the values; with any other
-    type the answer only says that the member exists.
+    With an enumeration the answer lists the values; with any other type the answer only says that the member exists.
     """
 
-    command: str
-    member: str
-    variant: str | None = None
+    kind: Annotated[Literal["AskSchema"], _QUESTION] = "AskSchema"
+    command: Annotated[str, "The QMP command whose arguments are looked at."]
+    member: Annotated[str, "The argument, perhaps dotted (cache.direct)."]
+    variant: Annotated[str | None, "The variant that it belongs to (qcow2); null where it belongs to all."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskDevice:
     """Asks QMP `device-list-properties` whether the device type has the property."""
 
-    device: str
-    property: str
+    kind: Annotated[Literal["AskDevice"], _QUESTION] = "AskDevice"
+    device: Annotated[str, "The type of device."]
+    property: Annotated[str, "The property."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskObject:
     """Asks QMP `qom-list-properties` whether the object type has the property."""
 
-    object: str
-    property: str
+    kind: Annotated[Literal["AskObject"], _QUESTION] = "AskObject"
+    object: Annotated[str, "The type of object."]
+    property: Annotated[str, "The property."]
 
 
 Ask = AskSchema | AskDevice | AskObject

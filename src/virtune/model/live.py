@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 from virtune.model.counters import Sample
 from virtune.model.metric import BOUNDARIES, Boundary
+from virtune.model.text import NOT_NEGATIVE, At
 
 DEVIATION = 0.05
 """The counts of two boundaries may differ by this share and are still taken for the same requests."""
@@ -83,25 +84,31 @@ OperationKind = Literal["read", "write", "flush", "discard"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailBin:
-    """Between which times in ns a percentile lies, the ends of a histogram's bin; the last bin has no upper one."""
+    """A percentile of the times of requests, as far as QEMU's histogram tells it: the ends of a bin."""
 
-    percent: float
-    low_ns: float
-    high_ns: float | None
+    percent: Annotated[float, "Which percentile."]
+    low_ns: Annotated[float, "It is at least so long.", NOT_NEGATIVE]
+    high_ns: Annotated[float | None, "And shorter than this; null in the histogram's last bin.", NOT_NEGATIVE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What a disk did of one kind: requests and bytes a second, the mean time of a request in ns (None without
-    requests), how many were under way at a time (Little's law), and the tail of their times, where QEMU kept it.
-    """
+    """The requests of one kind."""
 
-    kind: OperationKind
-    iops: float
-    bandwidth: float
-    mean_ns: float | None
-    in_flight: float
-    tail: tuple[TailBin, ...] = ()
+    kind: Annotated[
+        OperationKind, "What they ask for; a discard is QEMU's unmap, a guest's TRIM.", At("kind", key="operation")
+    ]
+    iops: Annotated[float, "How many a second.", NOT_NEGATIVE]
+    bandwidth: Annotated[
+        float, "Bytes a second, of reads and writes.", NOT_NEGATIVE, At("bandwidth", key="bandwidth_bps")
+    ]
+    mean_ns: Annotated[
+        float | None, "Their mean time; null without any.", NOT_NEGATIVE, At("mean_ns", key="latency_ns")
+    ]
+    in_flight: Annotated[float, "How many were under way at a time, on average (Little's law).", NOT_NEGATIVE]
+    tail: Annotated[
+        tuple[TailBin, ...], "The tail of their times; empty where QEMU kept none.", At("tail", key="percentiles")
+    ] = ()
 
     @property
     def words(self) -> str:

@@ -12,6 +12,7 @@ from virtune.model.durability import Promise
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import OF_REFUSALS, Reason, Why
 from virtune.model.study_options import Mode
+from virtune.model.text import At, Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,15 +99,12 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetApart:
-    """Configurations whose durability differs from the ranking's, so they are not ranked.
+    """Configurations that promise another durability, for one reason, and are never ranked with the others."""
 
-    `names` are those with the same durability for the same reason: `words`.
-    """
-
-    names: tuple[str, ...]
-    promise: Promise
-    weaker: bool
-    words: str
+    names: Annotated[tuple[Name, ...], "Their names.", {"minItems": 1}, At("names", key="arms")]
+    promise: Annotated[Promise, "What they promise.", At("promise", key="durability")]
+    weaker: Annotated[bool, "Whether that is less than what the ranked promise."]
+    words: Annotated[str, "What a write survives there, and why.", At("words", key="why")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

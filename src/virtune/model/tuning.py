@@ -14,6 +14,7 @@ from virtune.model.reason import Reason, Why, because
 from virtune.model.result import Basis, RampFinding
 from virtune.model.search import Factor, Limit, Phase, Removed, Search
 from virtune.model.study import Arm, Study
+from virtune.model.text import NOT_NEGATIVE, At
 from virtune.model.verdict import Interval, Verdict
 
 _LOG_MAX = 700.0
@@ -148,16 +149,16 @@ class LimitState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitCheck:
-    """One arm against one limit, by its slices: the value with its interval in the metric's base unit."""
+    """One arm against one limit, by its slices."""
 
-    arm: str
-    workload: str
-    limit: Limit
-    blocks: int
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    state: LimitState = LimitState.OPEN
+    arm: Annotated[str, "Its name."]
+    workload: Annotated[str, "The workload of this check."]
+    limit: Annotated[Limit, str, "The limit, as it was written.", At("limit.text")]
+    blocks: Annotated[int, "Slices that gave a value.", NOT_NEGATIVE]
+    value: Annotated[float | None, "The metric, in its base unit."] = None
+    low: Annotated[float | None, "The lower end of its interval, null where there is none."] = None
+    high: Annotated[float | None, "The upper end of its interval, null where there is none."] = None
+    state: Annotated[LimitState, "Whether it is certainly kept, certainly broken, or open."] = LimitState.OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

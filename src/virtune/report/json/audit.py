@@ -7,7 +7,6 @@ from typing import Annotated, Any, TypedDict
 from virtune.model import finding
 from virtune.model.domain import Domain, SettingChange
 from virtune.model.knob import Change, Risk
-from virtune.model.reason import OF_ADVICE, Reason
 from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, OR_NULL, At, Sentence, part
 
 AUDIT = "virtune/audit/1"
@@ -70,21 +69,6 @@ class AuditDocument(TypedDict):
     passed_over: Annotated[Any, list[finding.PassedOver], "Folders that hold other files beside VMs."]
 
 
-class _LeftReason(TypedDict):
-    """Why one thing is left alone."""
-
-    at: Annotated[str, "The disk (`vda`); empty for the domain."]
-    rule: Annotated[str | None, "The rule whose finding it was; null where none was asked.", OR_NULL]
-    reason: Annotated[Reason, "The reason as a code, which is stable.", {"enum": [*OF_ADVICE]}, At("why.reason")]
-
-
-class _WarningRule(TypedDict):
-    """The rule behind one warning."""
-
-    at: Annotated[str, "The disk (`vda`) or controller (`scsi:0`); empty for the domain."]
-    rule: Annotated[str, "The rule's id; docs/reference/rules.md lists them."]
-
-
 class AdvisedDomain(TypedDict):
     """The advice for one domain."""
 
@@ -100,9 +84,11 @@ class AdvisedDomain(TypedDict):
         list[Annotated[str, "The rule, the place and the reason."]],
         "Errors and warnings that `virtune audit` has of the changed configuration and had not before.",
     ]
-    warning_rules: Annotated[list[_WarningRule], "The rules and places of these warnings, in the same order."]
+    warning_rules: Annotated[
+        Any, list[finding.NewFinding], "The rules and places of these warnings, in the same order."
+    ]
     left: Annotated[list[Annotated[str, "The place and the reason."]], "What is left alone, and why."]
-    left_reasons: Annotated[list[_LeftReason], "The same as codes and places, in the same order."]
+    left_reasons: Annotated[Any, list[finding.LeftAlone], "The same as codes and places, in the same order."]
 
 
 class AdviceDocument(TypedDict):

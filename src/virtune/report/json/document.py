@@ -187,10 +187,13 @@ def _plain(kind: Any) -> Callable[[Any], Any] | None:
 
 
 def _or_null(kinds: list[Any]) -> Callable[[Any], Any] | None:
+    plain: Callable[[Any], Any] | None = None
     if len(kinds) == 1:
         plain = _plain(kinds[0])
-    else:
-        plain = _unless_plain(MAKERS[reduce(or_, kinds)]) if all(map(is_typeddict, kinds)) else None
+    elif all(map(is_dataclass, kinds)):
+        plain = _unless_plain(lambda value: part(type(value), value))
+    elif all(map(is_typeddict, kinds)):
+        plain = _unless_plain(MAKERS[reduce(or_, kinds)])
     return None if plain is None else lambda value: None if value is None else plain(value)
 
 

@@ -46,16 +46,6 @@ class ListDocument(TypedDict):
     damaged: Annotated[Any, list[Damaged], "Those that cannot be read."]
 
 
-class _Derived(TypedDict):
-    """One study."""
-
-    id: Annotated[str, "Its id; of another host's study HOST/ID.", doc.At("name")]
-    derived: Annotated[int, "Attempts at trials that got new figures.", doc.NOT_NEGATIVE]
-    current: Annotated[int, "Attempts whose figures are by this method already.", doc.NOT_NEGATIVE]
-    unreadable: Annotated[int, "Attempts that this method cannot read: their older figures stay.", doc.NOT_NEGATIVE]
-    because: Annotated[str | None, "Why the study was left out: it is damaged; null where it was not.", doc.OR_NULL]
-
-
 class DeriveDocument(TypedDict):
     """What `virtune show derive --json` writes."""
 
@@ -63,7 +53,8 @@ class DeriveDocument(TypedDict):
     virtune: doc.ProgramVersion
     method: Annotated[int, "The method by which was derived.", doc.AT_LEAST_ONE]
     studies: Annotated[
-        list[_Derived],
+        Any,
+        list[DerivedStudy],
         "The studies, the newest first, or as they were named; of a database, which several machines may derive at "
         "once, from some study on.",
     ]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 
 from virtune.model import bottleneck
 from virtune.model.counters import PressureUse, ThreadCost
-from virtune.model.live import HostQueue
+from virtune.model.live import HostQueue, Operation
 from virtune.model.metric import THREAD_ROLES
 from virtune.model.verdict import Proof, ProofOutcome, ProofReason
 from virtune.report.json.document import (
@@ -23,7 +23,7 @@ from virtune.report.json.document import (
     maker,
     part,
 )
-from virtune.report.json.parts import LayersPart, OperationPart
+from virtune.report.json.parts import LayersPart
 
 
 class _Found(TypedDict):
@@ -60,21 +60,12 @@ class _Bottleneck(_Found):
     of: Annotated[int, "Rounds in all.", AT_LEAST_ONE]
 
 
-class _Step(TypedDict):
-    """A question."""
-
-    question: Annotated[str, "The question.", At("question.text")]
-    yes: Annotated[bool, "The answer."]
-    evidence: Annotated[str, "By what it was answered."]
-    assumed: Annotated[bool, "Whether the answer is unknown, and no was taken."]
-
-
 class _Guideline(TypedDict):
     """The way through the published tuning guideline; null where it does not apply."""
 
     id: Annotated[str, "Which guideline.", At("guideline.id")]
     source: Annotated[str, "Where it comes from.", At("guideline.source")]
-    steps: Annotated[list[_Step], "The questions that were asked.", NOT_EMPTY]
+    steps: Annotated[Any, list[bottleneck.Answered], "The questions that were asked.", NOT_EMPTY]
     leaf: Annotated[str, "The id of what it ends in.", At("leaf.id")]
     text: Annotated[str, "What it ends in.", At("leaf.text")]
     limit: Annotated[bool, "Whether nothing is left to gain.", At("leaf.limit")]
@@ -134,7 +125,7 @@ class _Disk(TypedDict):
     iops: Annotated[float, "I/Os a second.", NOT_NEGATIVE]
     bandwidth_bps: Annotated[float, "Bytes a second.", NOT_NEGATIVE, At("bandwidth")]
     operations: Annotated[
-        list[OperationPart], "Its requests by what they ask for; of a live disk, without discards where unknown."
+        Any, list[Operation], "Its requests by what they ask for; of a live disk, without discards where unknown."
     ]
     failed_per_second: Annotated[
         float | None, "Requests that failed; null where they are not counted.", NOT_NEGATIVE, At("failed")
@@ -206,7 +197,8 @@ class _TopDisk(TypedDict):
     write: _Way
     flushes_per_second: Annotated[float, "Flushes a second."]
     operations: Annotated[
-        list[OperationPart],
+        Any,
+        list[Operation],
         "Its requests by what they ask for; without discards where unknown.",
         At("path.operations"),
     ]

@@ -3,7 +3,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from virtune.model.live import Layers, OperationKind, RequestLayer, Way
+from virtune.model.live import Layers, RequestLayer, Way
 from virtune.model.metric import METRICS, Boundary
 from virtune.model.remark import Weight
 from virtune.model.steady import Preconditioned, Steadied
@@ -49,27 +49,6 @@ Preconditionings = Annotated[
 Steadyings = Annotated[
     Any, list[Steadied], "The loads that ran before the trials until they were steady (--until-steady)."
 ]
-
-
-class TailPart(TypedDict):
-    """A percentile of the times of requests, as far as QEMU's histogram tells it."""
-
-    percent: Annotated[float, "Which percentile."]
-    low_ns: Annotated[float, "It is at least so long.", doc.NOT_NEGATIVE]
-    high_ns: Annotated[float | None, "And shorter than this; null in the histogram's last bin.", doc.NOT_NEGATIVE]
-
-
-class OperationPart(TypedDict):
-    """The requests of one kind."""
-
-    operation: Annotated[
-        OperationKind, "What they ask for; a discard is QEMU's unmap, a guest's TRIM.", doc.At("kind")
-    ]
-    iops: Annotated[float, "How many a second.", doc.NOT_NEGATIVE]
-    bandwidth_bps: Annotated[float, "Bytes a second, of reads and writes.", doc.NOT_NEGATIVE, doc.At("bandwidth")]
-    latency_ns: Annotated[float | None, "Their mean time; null without any.", doc.NOT_NEGATIVE, doc.At("mean_ns")]
-    in_flight: Annotated[float, "How many were under way at a time, on average (Little's law).", doc.NOT_NEGATIVE]
-    percentiles: Annotated[list[TailPart], "The tail of their times; empty where QEMU kept none.", doc.At("tail")]
 
 
 class _Esxtop(TypedDict):

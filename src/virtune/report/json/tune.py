@@ -9,12 +9,12 @@ from virtune.model.durability import Promise
 from virtune.model.metric import BY_ID
 from virtune.model.reason import OF_RECOMMENDATIONS, OF_VERDICTS, Reason
 from virtune.model.result import Basis, RampFinding
-from virtune.model.search import Factor, Phase, Removed, Search
+from virtune.model.search import Factor, Phase, Removed, Search, SetApart
 from virtune.model.study import Study
 from virtune.model.tuning import (
     ArmAttempts,
     Contrast,
-    LimitState,
+    LimitCheck,
     Place,
     Recommendation,
     Runner,
@@ -43,15 +43,6 @@ _Invalid = Annotated[
     "How many of them were invalid, by the id of the remark that says why.",
     doc.Keys.CAUSES,
 ]
-
-
-class _Apart(TypedDict):
-    """Configurations that promise another durability, and are never ranked with the others."""
-
-    arms: Annotated[list[doc.Name], "Their names.", doc.NOT_EMPTY, doc.At("names")]
-    durability: Annotated[Promise, "What they promise.", doc.At("promise")]
-    weaker: Annotated[bool, "Whether that is less than what the ranked promise."]
-    why: Annotated[str, "What a write survives there, and why.", doc.At("words")]
 
 
 class _Job(TypedDict):
@@ -94,7 +85,7 @@ class SearchPart(TypedDict):
     ]
     factors: Annotated[Any, list[Factor], "The knobs that are varied."]
     removed: Annotated[Any, list[Removed], "What was left out."]
-    apart: Annotated[list[_Apart], "What is never ranked with the others."]
+    apart: Annotated[Any, list[SetApart], "What is never ranked with the others."]
     finished: Annotated[bool, "Whether nothing is left to run."]
     phase: Annotated[Phase, "What is run, or was run last."]
 
@@ -119,19 +110,6 @@ class ConfirmationPart(TypedDict):
         " disk made anew in the machine that there was. Null where it was not written down.",
         doc.AT_LEAST_ONE,
     ]
-
-
-class LimitPart(TypedDict):
-    """One arm against one limit."""
-
-    arm: Annotated[str, "Its name."]
-    workload: Annotated[str, "The workload of this check."]
-    limit: Annotated[str, "The limit, as it was written.", doc.At("limit.text")]
-    blocks: Annotated[int, "Slices that gave a value.", doc.NOT_NEGATIVE]
-    value: Annotated[float | None, "The metric, in its base unit."]
-    low: Annotated[float | None, "The lower end of its interval, null where there is none."]
-    high: Annotated[float | None, "The upper end of its interval, null where there is none."]
-    state: Annotated[LimitState, "Whether it is certainly kept, certainly broken, or open."]
 
 
 class ContrastPart(TypedDict):
@@ -247,7 +225,7 @@ class TuneDocument(TypedDict):
     tied: Annotated[list[doc.Name], "Arms that are certainly as good as the leader within the margin."]
     confirmation: ConfirmationPart | None
     soaks: Annotated[Any, list[Soak], "Arms that were loaded for minutes."]
-    limits: Annotated[list[LimitPart], "Every arm against every limit.", doc.At("checks")]
+    limits: Annotated[Any, list[LimitCheck], "Every arm against every limit.", doc.At("checks")]
     arms: Annotated[list[RunnerPart], "The arms that compete and break no limit."]
     tried: Annotated[int, "How many configurations were raced.", doc.NOT_NEGATIVE]
     broken: Annotated[list[_Broken], "Arms that certainly break a limit."]
