@@ -27,10 +27,8 @@ from tests.probe.machines import unpack
 
 from virtune.analyse.study.host_rules import judge_host
 from virtune.cli import run
-from virtune.cli.common.output import show_result
 from virtune.cli.common.result_output import ResultOutput
-from virtune.cli.common.run_study import show_tuning
-from virtune.cli.tune import show_sweep
+from virtune.cli.common.results import show_result, show_sweep, show_tuning
 from virtune.flows.live.top import Recorder
 from virtune.flows.run.sweep import finished_sweep
 from virtune.flows.run.tune import finished_tuning

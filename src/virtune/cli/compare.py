@@ -84,7 +84,7 @@ def _is_plan(path: Path) -> bool:
 
 def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *, different_jobs: bool) -> int:
     from virtune.analyse.study.summarise import summarise
-    from virtune.cli.common.output import show_result
+    from virtune.cli.common.results import show_result
     from virtune.flows.stored.import_results import Terms, hold_against
     from virtune.model.metric import checked_metric
 

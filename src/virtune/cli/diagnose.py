@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune diagnose`: what limits a disk under its load, and where the time of a request goes."""
 
-import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -125,16 +124,14 @@ def _answers(words: str | None) -> Callable[[Diagnosis], Diagnosis]:
 
 
 def _write(found: tuple[Diagnosis, ...], asked: Mapping[str, Any]) -> None:
-    from virtune.cli.common.output import put, screen_lines
+    from virtune.cli.common.output import screen_lines, show
     from virtune.report.json.live import diagnose_document
     from virtune.report.pages.diagnose import DiagnosisScreen, render
 
     if asked["report"] is not None:
         _report(found, asked["report"])
-    if asked["as_json"]:
-        click.echo(json.dumps(diagnose_document(found), indent=2))
-    else:
-        put(render(found) if asked["verbose"] else DiagnosisScreen(found=found, lines=screen_lines()))
+    page = render(found) if asked["verbose"] else DiagnosisScreen(found=found, lines=screen_lines())
+    show(lambda: diagnose_document(found), lambda: page, as_json=asked["as_json"])
 
 
 _OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown")
@@ -188,9 +185,7 @@ def _proven_live(found: tuple[Diagnosis, ...], vm: str, qmp: Path | None, asked:
             ),
             err=True,
         )
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
-    if not yes and not click.confirm("Do it?", err=True):
+    if not options.confirmed("Do it?", yes=yes, err=True):
         return accused
     unseen = quiet or not sys.stderr.isatty()  # where the bar would be its label alone
     with (

@@ -3,7 +3,6 @@
 
 import contextlib
 import io
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from virtune.analyse.trial.explain import explain as said_of
 from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.bounded import file_and_run, read_up_to
 from virtune.cli.common.options import json_option, store_option
-from virtune.cli.common.output import put
+from virtune.cli.common.output import show
 from virtune.cli.common.verb import Verb, verbs_and_files
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.model.errors import ReadError, StorePlace, UsageError
@@ -51,10 +50,7 @@ def explain(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> Non
     """  # noqa: D301 - click wants the escape itself
     explained = [one for name in inputs for given in load_input(name, store) for one in _explain(given)]
     together = tuple(remark for other in explained[1:] for remark in beside_each_other(explained[0], other))
-    if as_json:
-        click.echo(json.dumps(explained_document(explained, together), indent=2))
-    else:
-        put(render(explained, together))
+    show(lambda: explained_document(explained, together), lambda: render(explained, together), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +187,8 @@ def import_(inputs: tuple[Path, ...], *, store: StorePlace, **asked: Any) -> Non
       virtune explain import monday/ tuesday/ --arm old --arm new
       virtune explain import study.zip
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.output import show_result
     from virtune.cli.common.result_output import ResultOutput
+    from virtune.cli.common.results import show_result
     from virtune.flows.stored.import_results import Terms, find_results, keep
     from virtune.flows.stored.show import current
     from virtune.model.metric import checked_metric

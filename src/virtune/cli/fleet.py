@@ -2,7 +2,6 @@
 """`virtune fleet`: the same verbs on many hosts, over the system's SSH."""
 
 import importlib
-import json
 from typing import Any
 
 import click
@@ -55,15 +54,10 @@ def inventory(*, as_json: bool, **words: Any) -> None:
     virtune fleet inventory --ssh-config ~/.ssh/config
     virtune fleet inventory --ansible production.yml --label group.hypervisors=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.cli.common.output import show
     from virtune.flows.fleet.ask import addressed, hosts_of
-
-    found = list(addressed(hosts_of(fleet_of(words))))
-    if as_json:
-        from virtune.report.json.fleet import inventory_document
-
-        click.echo(json.dumps(inventory_document(found), indent=2))
-        return
-    from virtune.cli.common.output import put
+    from virtune.report.json.fleet import inventory_document
     from virtune.report.pages.fleet import table
 
-    put(table(found))
+    found = list(addressed(hosts_of(fleet_of(words))))
+    show(lambda: inventory_document(found), lambda: table(found), as_json=as_json)

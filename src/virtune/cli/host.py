@@ -15,6 +15,8 @@ from virtune.model.knob import Layer
 from virtune.model.text import format_bytes
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from virtune.model.result import Fitness, Neighbour
 
 
@@ -52,18 +54,13 @@ def probe(
         raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
     if paths or connect:
         return _domains(paths, connect, domains, as_json=as_json)
+    from virtune.cli.common.output import show
     from virtune.flows.probe import probe
-
-    facts, remarks = probe(scratch)
-    if as_json:
-        from virtune.report.json.host import probe_document
-
-        click.echo(json.dumps(probe_document(facts, remarks), indent=2))
-        return 0
-    from virtune.cli.common.output import put
+    from virtune.report.json.host import probe_document
     from virtune.report.pages.probe import render
 
-    put(render(facts, remarks))
+    facts, remarks = probe(scratch)
+    show(lambda: probe_document(facts, remarks), lambda: render(facts, remarks), as_json=as_json)
     return 0
 
 
@@ -95,19 +92,20 @@ def knobs(name: str | None, layer: str | None, *, no_ask: bool, emulator: str | 
     NAME is a knob (disk.aio), a number of the reference page (K45), or a family (iothread). A single knob is shown
     with all that is known about it, and with what the installed QEMU says.
     """
-    from virtune.cli.common.output import put
+    from virtune.cli.common.output import show
     from virtune.flows.probe import look
     from virtune.report.json.knobs import knobs_document
     from virtune.report.pages.knobs import knob_card, knob_table
 
     shown = look(name, layer=LAYERS[layer] if layer else None, ask=not no_ask, emulator=emulator)
-    if as_json:
-        click.echo(json.dumps(knobs_document(shown.knobs, shown.answers, asked=shown.asked), indent=2))
-    elif name is not None and len(shown.knobs) == 1:
-        knob = shown.knobs[0]
-        put(knob_card(knob, shown.answers.get(knob.id, ()), asked=shown.asked))
-    else:
-        put(knob_table(shown.knobs, shown.answers))
+    found, answers, asked = shown.knobs, shown.answers, shown.asked
+
+    def page() -> "RenderableType":
+        if name is None or len(found) > 1:
+            return knob_table(found, answers)
+        return knob_card(found[0], answers.get(found[0].id, ()), asked=asked)
+
+    show(lambda: knobs_document(found, answers, asked=asked), page, as_json=as_json)
 
 
 @host.command(name="check", cls=Verb)
@@ -135,9 +133,9 @@ def check(
       virtune host check --seconds 3m --rig storage-daemon --set disk.aio=native
       virtune host check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.output import show_check
     from virtune.cli.common.progress import Face, under_face
     from virtune.cli.common.result_output import exit_code
+    from virtune.cli.common.results import show_check
     from virtune.cli.common.run_study import show_plan, when_quiet
     from virtune.flows.run.check import check_study, fitness, found_before, run_check
     from virtune.flows.run.preconditions import Leave

@@ -65,7 +65,7 @@ def _require_captures_alone(trial: int | None, capture: str | None, others: dict
 @options.store_option
 def show(study: str, *, trial: int | None, capture: str | None, store: StorePlace, **asked: Any) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
-    from virtune.cli.common.output import proof_shown, show_result
+    from virtune.cli.common.results import proof_shown, show_result, show_sweep, show_tuning
     from virtune.flows.stored.show import current
 
     report, verbose = asked.pop("report"), asked["verbose"]
@@ -82,14 +82,12 @@ def show(study: str, *, trial: int | None, capture: str | None, store: StorePlac
         if record.facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if record.study.search is not None:
-            from virtune.cli.common.run_study import show_tuning
             from virtune.flows.run.tune import finished_tuning
 
             require_no_more(record.study, asked)
             show_tuning(kept, finished_tuning(kept, name), out)
             return 0
         if record.study.sweep is not None:
-            from virtune.cli.tune import show_sweep
             from virtune.flows.run.sweep import finished_sweep
 
             require_no_more(record.study, asked)

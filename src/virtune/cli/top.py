@@ -3,7 +3,6 @@
 
 import contextlib
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -169,15 +168,12 @@ def _print_once(taken: "Iterator[LiveSample]", asked: Mapping[str, Any]) -> None
 
 
 def _print(found: "TopFrame", asked: Mapping[str, Any], others: "Sequence[Neighbour] | None" = None) -> None:
-    if asked["as_json"]:
-        from virtune.report.json.live import top_document
-
-        click.echo(json.dumps(top_document(found), indent=2))
-        return
-    from virtune.cli.common.output import put
+    from virtune.cli.common.output import show
+    from virtune.report.json.live import top_document
     from virtune.report.top import DevicesText, TopText
 
-    put(DevicesText(found, others) if asked["by"] == "device" else TopText(found))
+    page = DevicesText(found, others) if asked["by"] == "device" else TopText(found)
+    show(lambda: top_document(found), lambda: page, as_json=asked["as_json"])
 
 
 def _print_csv(frames: "Iterable[TopFrame]") -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune tune` and `virtune sweep`: the best configuration of a disk, and one stack under more and more load."""
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +87,7 @@ def sweep(**asked: Any) -> int:
 def sweeping(store: "Store", study: "Study", work: "Callable[[Say], LoadSweep]", out: "ResultOutput") -> int:
     """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
     from virtune.cli.common.progress import Face, under_face
+    from virtune.cli.common.results import show_sweep
     from virtune.flows.run.sweep import finished_sweep
 
     return under_face(
@@ -98,31 +98,3 @@ def sweeping(store: "Store", study: "Study", work: "Callable[[Say], LoadSweep]",
         store=store,
         study=study,
     )
-
-
-def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief: bool = False) -> int:
-    """Write the result of a sweep to stdout, and to a file if one was named; return the exit code of its conditions.
-
-    With `brief` it takes a dozen lines.
-    """
-    from virtune.cli.common.output import put, say_report, write_report
-    from virtune.cli.common.result_output import exit_code
-    from virtune.flows.stored.show import current
-    from virtune.report.pages.brief import of_sweep
-    from virtune.report.pages.sweep import render
-
-    record, result = current(store, known.study.id)
-    text = render(known, result, record.facts)
-    if out.report is not None:
-        from virtune.flows.reports.report import report_html
-
-        write_report(out.report, page=lambda: report_html(store, known.study.id), plain=lambda: text)
-    if out.as_json:
-        from virtune.report.json.result import sweep_document
-
-        click.echo(json.dumps(sweep_document(known, result, facts=record.facts), indent=2))
-    else:
-        put(of_sweep(known, result, record.facts) if brief else text)
-    if out.report is not None:
-        say_report(out.report)
-    return exit_code([one.outcome for one in known.rulings])

@@ -149,7 +149,7 @@ def _ask(path: Path, vms: tuple[str, ...], last: float | None, at: str | None, *
     from rich.console import Group
 
     from virtune.analyse.watch import slow_windows
-    from virtune.cli.common.output import put
+    from virtune.cli.common.output import show
     from virtune.flows.live.history import kept_looks
     from virtune.report.json.live import watch_document
     from virtune.report.top import history_lines, moment_lines
@@ -167,14 +167,12 @@ def _ask(path: Path, vms: tuple[str, ...], last: float | None, at: str | None, *
             nearest[one.name] = one
         found = list(nearest.values())
     windows = {} if moment is not None else slow_windows(found)
-    if as_json:
-        flat = [one for some in windows.values() for one in some]
-        disks = found if moment is not None else []
-        click.echo(json.dumps(watch_document(between, len(found), torn, flat, disks), indent=2))
-    elif moment is None:
-        put(Group(*history_lines(between, len(found), torn, windows)))
-    else:
-        put(Group(*moment_lines(found, torn)))
+    flat, disks = [one for some in windows.values() for one in some], found if moment is not None else []
+    show(
+        lambda: watch_document(between, len(found), torn, flat, disks),
+        lambda: Group(*(moment_lines(disks, torn) if disks else history_lines(between, len(found), torn, windows))),
+        as_json=as_json,
+    )
 
 
 AT_SECONDS = 60.0

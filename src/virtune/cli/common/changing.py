@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from virtune.cli.common.options import confirmed
 from virtune.model.errors import UsageError
 from virtune.model.text import printable
 from virtune.model.verdict import Verdict
@@ -116,13 +117,9 @@ def agreed(plans: Sequence[Planned], *, yes: bool) -> bool:
     names = [one.name for one in plans if one.advice.turns]
     if not names:
         return False
-    if not yes and not sys.stdin.isatty():
-        raise UsageError(
-            "cannot ask for confirmation: stdin is not a terminal",
-            hint="add --yes; `virtune apply advise` shows what would be changed",
-        )
     first, others = names[0], ", ".join(names[1:])
-    return yes or click.confirm(printable(f"Change {first}" + (f" first, then {others}?" if others else "?")))
+    question = printable(f"Change {first}" + (f" first, then {others}?" if others else "?"))
+    return confirmed(question, yes=yes, hint="add --yes; `virtune apply advise` shows what would be changed")
 
 
 def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:

@@ -3,6 +3,7 @@
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -214,6 +215,13 @@ def stored(store: StorePlace, study: str, *, reading: bool = True) -> Iterator[t
     require_store(store, study)
     with Store(store, reading=reading) as kept:
         yield kept, kept.find(study)
+
+
+def confirmed(question: str, *, yes: bool, err: bool = False, hint: str = "add --yes") -> bool:
+    """Whether a user agrees, or did so by --yes; raises UsageError where nobody can be asked."""
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint=hint)
+    return yes or click.confirm(question, err=err)
 
 
 verbose_option = click.option(

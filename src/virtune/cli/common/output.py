@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a result to stdout, as a table or as JSON, or to a plain report file."""
+"""Write what was found to stdout, as a page or as JSON, or to a plain report file."""
 
 import io
 import json
@@ -7,23 +7,14 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from virtune.cli.common.result_output import STDOUT, ResultOutput, exit_code, is_page, write_text
+from virtune.cli.common.result_output import is_page, write_text
 from virtune.cli.common.surroundings import in_ascii
-from virtune.model.bottleneck import Diagnosis
-from virtune.model.evidence import StudyRecord
-from virtune.model.result import Fitness, Result
-from virtune.model.study import StudyKind
 from virtune.model.text import printable
-
-if TYPE_CHECKING:
-    from virtune.model.published import PublishedStudy
-    from virtune.store.store import Store
 
 REPORT_COLUMNS = 110
 
@@ -54,83 +45,12 @@ class Clean:
             yield Segment.line()
 
 
-def show_check(found: Fitness, *, as_json: bool, limit: float | None = None, brief: bool = False) -> None:
-    """Write what a check found to stdout; `limit` is the share of `--fail-if-noisier`.
-
-    With `brief` it takes a dozen lines.
-    """
+def show(document: Callable[[], object], page: Callable[[], RenderableType], *, as_json: bool) -> None:
+    """Write what was found to stdout, as a document or as a page; what is not asked for is not made."""
     if as_json:
-        from virtune.report.json.host import check_document
-
-        click.echo(json.dumps(check_document(found), indent=2))
-        return
-    from virtune.report.pages.brief import of_check
-    from virtune.report.pages.check import render
-
-    put((of_check if brief else render)(found, limit))
-
-
-def show_result(
-    result: Result, record: StudyRecord, out: ResultOutput, *, brief: bool = False, proved: Diagnosis | None = None
-) -> int:
-    """Write a result to the requested outputs; returns the exit code of its conditions.
-
-    With `brief` it takes a dozen lines. `proved` is what a study that tests a diagnosis says of it, which
-    a terminal shows first.
-    """
-    if record.study.kind is StudyKind.CHECK and out.stdout_alone:
-        from virtune.flows.run.check import fitness
-
-        show_check(fitness(record), as_json=out.as_json, brief=brief)
-        return 0
-    rulings = out.rulings(record)
-    authors = _authors(record)
-    if out.report is not None:
-        from virtune.flows.reports.report import page_text
-        from virtune.report.pages.whole import plain_report
-
-        write_report(
-            out.report, page=lambda: page_text(result, record), plain=lambda: plain_report(result, record, authors)
-        )
-    if out.as_json:
-        from virtune.report.json.result import result_document
-
-        click.echo(json.dumps(result_document(result, record, rulings), indent=2))
-    elif out.markdown != STDOUT:
-        from virtune.report.pages.brief import finding, of_result
-        from virtune.report.pages.builtin import ending
-        from virtune.report.pages.result import condition_lines, passed_line, render
-        from virtune.report.render.terminal import paragraphs, section
-
-        if proved is not None:
-            from virtune.report.pages.diagnose import proof_lines
-
-            put(Group(*proof_lines(proved), ""))
-        if brief:
-            put(of_result(result, record.facts, rulings, authors))
-        else:
-            first = ending(result, authors, record.facts)
-            conditions = section("--fail-if conditions", condition_lines(result, rulings))
-            head = paragraphs(filter(None, (passed_line(rulings), finding(result))), indent=0)
-            put(Group(*head, render(result, record.facts, first=first), *conditions))
-    out.write(result, rulings, record.facts)
-    if out.report is not None:
-        say_report(out.report)
-    return exit_code({ruling.outcome for ruling in rulings})
-
-
-def say_report(path: Path) -> None:
-    """Say where a report was written, and what is in it."""
-    click.echo(f"\nthe whole result with its evidence: {path}", err=True)
-
-
-def proof_shown(store: "Store", record: StudyRecord, result: Result) -> Diagnosis | None:
-    """Return the verdict on the diagnosis that a study tests; None for any other study."""
-    if record.study.accusation is None:
-        return None
-    from virtune.flows.run.prove import proof_of
-
-    return proof_of(store, record, result)
+        click.echo(json.dumps(document(), indent=2))
+    else:
+        put(page())
 
 
 SHELL_LINES = 4
@@ -140,15 +60,6 @@ SHELL_LINES = 4
 def screen_lines() -> int | None:
     """Return how many lines a result may have to stay on the screen; None where there is no screen."""
     return shutil.get_terminal_size().lines - SHELL_LINES if sys.stdout.isatty() else None
-
-
-def _authors(record: StudyRecord) -> "PublishedStudy | None":
-    """Return what the authors of a built-in study printed; None of any other."""
-    if not record.study.builtin:
-        return None
-    from virtune.flows.reports.report import published_study
-
-    return published_study(record.study.builtin)
 
 
 def put(renderable: RenderableType) -> None:

@@ -20,7 +20,6 @@ from virtune.model.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
     from virtune.model.evidence import StudyRecord
-    from virtune.model.result import Result
     from virtune.model.verdict import Outcome, Threshold, ThresholdResult
     from virtune.report.html.page import ReportPage
 
@@ -198,17 +197,6 @@ class ResultOutput:
         from virtune.analyse.study.thresholds import rule
 
         return rule(record, self.conditions)
-
-    def write(self, result: "Result", rulings: "tuple[ThresholdResult, ...]", facts: str) -> None:
-        """Write the files that were asked for; `facts` are those of the host, as JSON."""
-        if self.markdown is not None:
-            from virtune.report.markdown import markdown
-
-            write_markdown(self.markdown, markdown(result, rulings, facts))
-        if self.junit is not None:
-            from virtune.report.junit import junit
-
-            write_text(self.junit, junit(result, rulings, facts))
 
 
 def write_markdown(target: str, text: str) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the options of a verb to a study, a search or a proof that runs, and its result on stdout."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,9 @@ from rich.live import Live
 
 from virtune.bench.volumes import seen_at
 from virtune.cli.common.options import read_options, say_options
-from virtune.cli.common.output import proof_shown, put, say_report, screen_lines, show_result, write_report
 from virtune.cli.common.progress import Face, carried_now, most_text, under_face
-from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
+from virtune.cli.common.result_output import ResultOutput
+from virtune.cli.common.results import proof_shown, show_proof, show_result, show_tuning
 from virtune.flows.probe import wait_until_quiet
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import LOOK_SECONDS, Question, facts_text, its_load, study_for
@@ -22,7 +21,6 @@ from virtune.flows.run.study import Finished, rehearse, run_study
 from virtune.flows.run.trial import all_seconds, directory_of
 from virtune.flows.run.tune import beforehand, brought_up, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
-from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.event import Event, Noticed, Say, SearchMoved
 from virtune.model.evidence import compared_unseen
@@ -219,44 +217,6 @@ def searching(store: Store, study: Study, work: Callable[[Say], Tuning], out: Re
     under_face(RaceFace(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
 
 
-def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool = False) -> None:
-    """Write what a search says where it was asked for. With `brief` it takes a dozen lines."""
-    from virtune.flows.reports.render import spelled
-
-    words, facts = spelled(known), store.get(known.study.id).facts
-    if out.report is not None:
-        from virtune.flows.reports.report import report_html
-        from virtune.report.pages.whole import plain_search
-
-        write_report(
-            out.report,
-            page=lambda: report_html(store, known.study.id),
-            plain=lambda: plain_search(known, facts, words),
-        )
-    if out.as_json:
-        from virtune.report.json.tune import tuning_document
-
-        click.echo(json.dumps(tuning_document(known, facts, words), indent=2))
-    elif out.markdown != STDOUT and brief:
-        from virtune.report.pages.brief import of_search
-
-        put(of_search(known, facts))
-    elif out.markdown != STDOUT:
-        from virtune.report.pages.tune import render
-
-        put(render(known, facts))
-        for one in words:  # as it is, whatever the width: it is to be pasted
-            click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
-            for note in one.notes:
-                click.echo(f"note: {note}")
-    if out.markdown is not None:
-        from virtune.report.markdown import tuning_markdown
-
-        write_markdown(out.markdown, tuning_markdown(known, facts, words))
-    if out.report is not None:
-        say_report(out.report)
-
-
 def run_proof(path: StorePlace, study: str, number: int | None, asked: StudyOptions, out: ResultOutput) -> None:
     """Run the comparison that tests the accusation of a stored study, and write the verdict."""
     from virtune.flows.run.prove import plan_proof, proven
@@ -266,42 +226,13 @@ def run_proof(path: StorePlace, study: str, number: int | None, asked: StudyOpti
         store.require_own(name)
         planned = plan_proof(store, name, number, asked)
         if (test := planned.study) is None:
-            _show_proof(planned.accused, None, out)
+            show_proof(planned.accused, None, out)
             return
         under_face(
             Face(quiet=out.quiet, verbose=out.verbose),
             lambda say: run_study(test, store=store, say=say, leave=Leave(), facts=planned.facts),
             lambda: _so_far(store, test.id),
-            lambda ran: _show_proof(proven(store, planned.accused, *ran), ran, out),
+            lambda ran: show_proof(proven(store, planned.accused, *ran), ran, out),
             store=store,
             study=test,
         )
-
-
-def _show_proof(found: Diagnosis, ran: Finished | None, out: ResultOutput) -> None:
-    from virtune.report.pages.diagnose import DiagnosisScreen, render
-
-    def page() -> str:
-        from virtune.flows.reports.report import page_html
-        from virtune.report.html.page import proof_page
-
-        if ran is None:
-            raise UsageError("nothing was measured, so there is no page", hint="`--markdown FILE` has the reason")
-        record, result = ran
-        return page_html(proof_page(found, result, record))
-
-    if out.report is not None:
-        write_report(out.report, page=page, plain=lambda: render([found]))
-    if out.as_json:
-        from virtune.report.json.live import diagnose_document
-
-        click.echo(json.dumps(diagnose_document([found]), indent=2))
-    elif out.markdown != STDOUT:
-        put(render([found]) if out.verbose else DiagnosisScreen(found=[found], lines=screen_lines()))
-    if out.markdown is not None:
-        from virtune.report.markdown import proof_markdown
-
-        result, facts = (None, "") if ran is None else (ran[1], ran[0].facts)
-        write_markdown(out.markdown, proof_markdown(found, result, facts))
-    if out.report is not None:
-        say_report(out.report)

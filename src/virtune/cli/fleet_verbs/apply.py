@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet apply` and `virtune fleet undo`: VMs of many hosts, changed in steps and put back by one command."""
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import json_option
+from virtune.cli.common.options import confirmed, json_option
 from virtune.cli.domains import wish_of, wish_options
 from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, inventory_options, progress, tell
 from virtune.model.errors import UsageError
@@ -59,9 +58,7 @@ def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: 
     if lost:
         click.echo("\n".join(lost_lines(lost, len(shown))), err=True)
         raise UsageError("not every host can be changed, so none is", hint="leave out those that failed")
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
-    if not yes and not click.confirm(f"Change the VMs of {len(every)} hosts?", err=True):
+    if not confirmed(f"Change the VMs of {len(every)} hosts?", yes=yes, err=True):
         return 0
     words += ["--restart"] if asked["restart"] else []
     words += [word for one in asked["signs"] for word in ("--healthy", one)]
