@@ -30,7 +30,7 @@ from virtune.model.text import format_seconds, printable
     help="A QEMU started by hand, by its QMP socket. DISK alone is one of its disks.",
 )
 @click.option(
-    "--seconds", type=options.SecondsType(), default=10.0, help="How long a live VM is looked at.  [default: 10s]"
+    "--seconds", type=options.SECONDS, default=10.0, help="How long a live VM is looked at.  [default: 10s]"
 )
 @click.option("--histograms", is_flag=True,
               help="Have the running QEMU keep histograms of latency meanwhile, for percentiles; taken back at the"

@@ -150,26 +150,24 @@ def list_(*, every: bool, as_json: bool, store: StorePlace) -> None:
         click.echo("no studies yet; `virtune compare` makes one", err=True)
 
 
-class _Tag(click.ParamType[str]):
-    """A word by which studies are found: `@WORD`."""
+def _tag(text: str) -> str:
+    """Return a word by which studies are found without the `@` that finds it."""
+    word = text.removeprefix("@")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", word):
+        raise ValueError(f"{text!r} is no tag: letters, digits, `.`, `_` and `-`, at most 32")
+    return word
 
-    name = "tag"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word without the `@` that finds it."""
-        word = value.removeprefix("@")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", word):
-            self.fail(f"{value!r} is no tag: letters, digits, `.`, `_` and `-`, at most 32", param, ctx)
-        return word
+_TAG = options.Written("tag", _tag)
 
 
 @click.command(name="label")
 @click.argument("study", default="last", shell_complete=verbs_and_files)
 @click.option("--title", default=None, metavar="TEXT", help="What was to be found out; an empty one takes it away.")
 @click.option("--note", default=None, metavar="TEXT", help="What is to be known of it; an empty one takes it away.")
-@click.option("--tag", "tags", type=_Tag(), multiple=True, metavar="TAG",
+@click.option("--tag", "tags", type=_TAG, multiple=True, metavar="TAG",
               help="A tag: `@TAG` is the newest study with it; repeatable.")  # fmt: skip
-@click.option("--untag", type=_Tag(), multiple=True, metavar="TAG", help="Take a tag away; repeatable.")
+@click.option("--untag", type=_TAG, multiple=True, metavar="TAG", help="Take a tag away; repeatable.")
 @options.store_option
 def label(
     study: str,

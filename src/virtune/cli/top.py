@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import SecondsType, json_option
+from virtune.cli.common.options import SECONDS, json_option
 from virtune.model.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--qmp", "sockets", multiple=True, type=click.Path(path_type=Path), metavar="SOCKET",
     help="Only a QEMU by its QMP socket; may be repeated. Without --connect no libvirt is asked.",
 )  # fmt: skip
-@click.option("--interval", type=SecondsType(), default=1.0, help="Time between two samples.  [default: 1s]")
+@click.option("--interval", type=SECONDS, default=1.0, help="Time between two samples.  [default: 1s]")
 @click.option("--once", is_flag=True, help="Print one interval as text, and end.")
 @click.option("--by", type=click.Choice(["disk", "device"]), default="disk",
               help="What --once prints: the disks of VMs, or this host's devices with the disks on each and what"

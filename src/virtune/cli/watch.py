@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import SecondsType, in_data, json_option
+from virtune.cli.common.options import SECONDS, in_data, json_option
 from virtune.cli.common.rest import Rest
 from virtune.cli.common.result_output import BREACHED
 from virtune.cli.top import INTERVAL_MIN
@@ -36,7 +36,7 @@ _AT = ("%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:
     "--qmp", "sockets", multiple=True, type=click.Path(path_type=Path), metavar="SOCKET",
     help="Only a QEMU by its QMP socket; may be repeated.",
 )  # fmt: skip
-@click.option("--interval", type=SecondsType(), default=10.0, help="Time between two looks.  [default: 10s]")
+@click.option("--interval", type=SECONDS, default=10.0, help="Time between two looks.  [default: 10s]")
 @click.option("--if", "rules", multiple=True, metavar="RULE",
               help="Say when a disk does so: 'latency > 5ms for 1min', 'p99 > 20ms for 2min', 'iops < 100', "
                    "'oldest > 10s'; may be repeated.")  # fmt: skip
@@ -50,7 +50,7 @@ _AT = ("%H:%M", "%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:
 @click.option("--history", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Where looks are kept, and read with --last and --at.  [default: in the user's data; with --once"
                    " and --until-first none is written]")  # fmt: skip
-@click.option("--last", type=SecondsType(), metavar="TIME", help="Say what was slow in the last 8h, and why.")
+@click.option("--last", type=SECONDS, metavar="TIME", help="Say what was slow in the last 8h, and why.")
 @click.option("--at", metavar="TIME", help="Show the disks as they were at 03:12, or '2026-11-26 03:12'.")
 @json_option
 def watch(vms: tuple[str, ...], *, last: float | None, at: str | None, **asked: Any) -> int:

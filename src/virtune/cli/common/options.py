@@ -54,32 +54,24 @@ def require_utf8(
         kind.fail(f"the name {str(value)!r} is not text in UTF-8", param, ctx)
 
 
-class SizeType(click.ParamType[int]):
-    """A size: 512, 4k, 1M, 10G."""
+class Written(click.ParamType[Any]):
+    """What is read of a text by a function that raises ValueError with a sentence."""
 
-    name = "size"
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self._read = name, read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return parse_bytes(value)
+            return self._read(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class SecondsType(click.ParamType[float]):
-    """A time: 500ms, 5s, 2m."""
+SIZE = Written("size", parse_bytes)
+"""A size: 512, 4k, 1M, 10G."""
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            return parse_seconds(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+SECONDS = Written("time", parse_seconds)
+"""A time: 500ms, 5s, 2m."""
 
 
 class TextType(click.ParamType[str]):
@@ -248,7 +240,7 @@ report_option = click.option(
 
 
 begin_options = adding(
-    click.option("--wait-quiet", type=SecondsType(), default=None, metavar="TIME",
+    click.option("--wait-quiet", type=SECONDS, default=None, metavar="TIME",
                  help="Wait until this host is quiet, so long at most; then give up with exit 3."),
     click.option("--dry-run", is_flag=True,
                  help="Check everything, say what would be measured, where and for how long, and measure nothing."),
@@ -301,9 +293,9 @@ def read_options(verb: str, words: Mapping[str, Any]) -> rows.StudyOptions:
 def _type_of(row: rows.OptionRow, verb: str) -> Any:
     match row.takes:
         case rows.Takes.TIME:
-            return SecondsType()
+            return SECONDS
         case rows.Takes.SIZE:
-            return SizeType()
+            return SIZE
         case rows.Takes.WHOLE:
             return click.IntRange(_whole(row.low), _whole(row.high))
         case rows.Takes.SHARE:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import SecondsType, adding
+from virtune.cli.common.options import SECONDS, adding
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import Fleet, FleetAccess
@@ -39,7 +39,7 @@ inventory_options = adding(
 access_options = adding(
     click.option("--parallel", type=click.IntRange(1, 64), default=8, show_default=True,
                  help="How many hosts are asked at once."),
-    click.option("--timeout", type=SecondsType(), default=300.0, metavar="TIME",
+    click.option("--timeout", type=SECONDS, default=300.0, metavar="TIME",
                  help="How long a host may take to answer.  [default: 5m]"),
     click.option("--virtune", default="virtune", show_default=True, metavar="PATH",
                  help="The virtune of the hosts."),

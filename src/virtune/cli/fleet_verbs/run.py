@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import Command, SecondsType, StoreType, adding, in_data, json_option
+from virtune.cli.common.options import SECONDS, Command, StoreType, adding, in_data, json_option
 from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress, tell
 from virtune.model.errors import Interrupted, UsageError
 
@@ -131,7 +131,7 @@ begin_options = adding(
                  help="Hosts with one value of this label share a back end and are never measured at once. NFS, Ceph,"
                       " iSCSI, FC, NVMe over a network and shared disks are seen without it."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hosts' random order."),
-    click.option("--patience", type=SecondsType(), default=600.0, metavar="TIME",
+    click.option("--patience", type=SECONDS, default=600.0, metavar="TIME",
                  help="How long a lost or stuck host is waited for; its study goes on.  [default: 10m]"),
     click.option("--stuck", type=click.Choice(["wait", "stop"]), default="wait", show_default=True,
                  help="What becomes of a study in which nothing happens any more."),
@@ -241,7 +241,7 @@ def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
 @click.command(name="status")
 @click.argument("name", metavar="[RUN]", default="last")
 @click.option(
-    "--watch", type=SecondsType(), default=None, metavar="TIME", help="Show it again so often, until all is over."
+    "--watch", type=SECONDS, default=None, metavar="TIME", help="Show it again so often, until all is over."
 )
 @click.option("--stop", is_flag=True, help="Ask the studies to stop; what is finished is kept, and --again goes on.")
 @access_options
