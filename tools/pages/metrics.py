@@ -159,7 +159,7 @@ def _lines() -> Iterator[str]:
 
 def _spread() -> str:
     sentences = " ".join((Value.__doc__ or "").split()).split(". ")
-    return next(sentence for sentence in sentences if sentence.startswith("`spread`")) + "."
+    return next(sentence for sentence in sentences if sentence.startswith("`spread`")).rstrip(".") + "."
 
 
 def _row(metric: Metric) -> tuple[str, ...]:

@@ -68,7 +68,6 @@ NAMED: Mapping[Any, str] = {
     result.DifferencePart: "Difference",
     result.TrialPart: "Trial",
     result.MetricPart: "Metric",
-    result.ValuePart: "Value",
 }
 """The parts that are definitions, by their names."""
 

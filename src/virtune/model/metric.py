@@ -10,7 +10,7 @@ elsewhere may have no percentiles of total latency: `Metric.instead` then replac
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from virtune.model.errors import PlanError
 from virtune.model.text import did_you_mean
@@ -34,6 +34,15 @@ FLUSH_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
 
 DIRECTION_PERCENTILES: tuple[float, ...] = (50.0, 99.0, 99.9)
 """Those that tables show of reads and of writes by themselves."""
+
+A_METRIC_NAME = {"$ref": "#/$defs/MetricName"}
+"""The id of a metric, in the terms of a result's schema."""
+
+MeasuredAs = Annotated[
+    str | None,
+    "The metric of completion latency that was measured in its place; null where it was itself.",
+    {"anyOf": [A_METRIC_NAME, {"type": "null"}]},
+]
 
 DIRECTIONS: tuple[Literal["read", "write"], ...] = ("read", "write")
 """The directions of a mixed load that have their own metrics, by the prefix of their ids."""

@@ -12,11 +12,11 @@ from typing import Annotated
 from virtune.model.evidence import Check, Waiver
 from virtune.model.live import Layers
 from virtune.model.measurement import Histogram, Measurement
-from virtune.model.metric import BY_ID, Metric
+from virtune.model.metric import BY_ID, MeasuredAs, Metric
 from virtune.model.reason import OF_VERDICTS, Reason, Why
 from virtune.model.remark import Remark
 from virtune.model.study import Study
-from virtune.model.text import LEFT_OUT, format_seconds, format_share
+from virtune.model.text import AT_LEAST_ONE, LEFT_OUT, At, format_seconds, format_share
 from virtune.model.verdict import Comparison, Interval, Outcome, Threshold, Verdict
 
 
@@ -58,11 +58,11 @@ class LoadEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRuling:
-    """The result of a condition on the greatest load of a sweep: the outcome, and the reason in words."""
+    """What a condition on the greatest load of a sweep comes to."""
 
-    condition: Threshold
-    outcome: Outcome
-    text: str
+    condition: Annotated[Threshold, str, "The condition, as it was given.", At("condition.text")]
+    outcome: Annotated[Outcome, "`undecided`: the loads that ran show neither."]
+    text: Annotated[str, "What was shown, in one sentence.", At("text", key="why")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,26 +257,34 @@ class Fitness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One metric of one arm over its rounds. `spread` is the relative standard deviation of the rounds.
+    """One metric of one arm over its rounds. `spread` is the relative standard deviation of the rounds."""
 
-    `resolved` is False for a percentile with too few I/Os beyond it to mean anything, and for the middle one of
-    several results that have no distributions to add. `low` and `high` are the ends
-    of a percentile's own 95 % interval, over sections of the rounds; `low` alone is a lower bound. `measured_as` is
-    the metric of completion latency that was measured instead of `metric`, if one was. `typical` is the value of a
-    typical round, where arms are compared within rounds: for the baseline a mean of its rounds like that of changes,
-    and for another arm that times its change, so that values are as far apart as the verdicts say; a share's own
-    median round.
-    """
-
-    metric: str
-    value: float
-    rounds: int
-    spread: float | None
-    resolved: bool = True
-    low: float | None = None
-    high: float | None = None
-    measured_as: str | None = None
-    typical: float | None = None
+    metric: Annotated[str, LEFT_OUT]
+    value: Annotated[
+        float,
+        "The geometric mean of rates and times, the mean of shares in %; a percentile comes from the added"
+        " histograms. In the metric's unit.",
+    ]
+    rounds: Annotated[int, "Rounds that it rests on.", AT_LEAST_ONE]
+    spread: Annotated[float | None, "Relative standard deviation of the rounds (0.03 is 3 %); null without one."]
+    resolved: Annotated[
+        bool,
+        "False for a percentile with fewer than 100 I/Os beyond it, and for the middle one of imported results that"
+        " have no distributions to add.",
+    ] = True
+    low: Annotated[
+        float | None,
+        "The lower end of a percentile's own 95 % interval, over sections of the rounds; null for other metrics and"
+        " with fewer than five rounds.",
+    ] = None
+    high: Annotated[float | None, "The upper end; null as `low`, and where the data bound it only from below."] = None
+    measured_as: MeasuredAs = None
+    typical: Annotated[
+        float | None,
+        "The value of a typical round, as tables show it beside changes: for the baseline the mean of its rounds (of"
+        " logarithms, extreme rounds count less), for another arm that times its change; of a share in % the arm's"
+        " own median round. Null where arms are not compared within rounds.",
+    ] = None
 
     @property
     def measured(self) -> Metric:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from virtune.model.durability import Promise, durability_of
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver
 from virtune.model.knobs import KNOBS
-from virtune.model.metric import BY_ID, METRICS
+from virtune.model.metric import A_METRIC_NAME, BY_ID, METRICS, MeasuredAs
 from virtune.model.reason import OF_SWEEPS, OF_VERDICTS, Reason
 from virtune.model.result import (
     ArmKnee,
@@ -22,6 +22,7 @@ from virtune.model.result import (
     RampFinding,
     Result,
     Stopped,
+    Value,
 )
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind
@@ -39,14 +40,6 @@ KINDS = tuple(kind for kind in StudyKind if kind not in (StudyKind.TUNE, StudyKi
 """The kinds of studies that a result is of: a search and a sweep have documents of their own."""
 
 _IMPORTED = "; null for imported results."
-
-A_METRIC_NAME = {"$ref": "#/$defs/MetricName"}
-
-MeasuredAs = Annotated[
-    str | None,
-    "The metric of completion latency that was measured in its place; null where it was itself.",
-    {"anyOf": [A_METRIC_NAME, {"type": "null"}]},
-]
 
 _OF_RATIO = "of candidate / baseline, or of candidate / value; null where there is no interval."
 
@@ -262,36 +255,6 @@ class CheckPart(TypedDict):
     proof: Annotated[str, "How it was seen."]
 
 
-class ValuePart(TypedDict):
-    """One metric of one arm over the rounds."""
-
-    value: Annotated[
-        float,
-        "The geometric mean of rates and times, the mean of shares in %; a percentile comes from the added"
-        " histograms. In the metric's unit.",
-    ]
-    rounds: Annotated[int, "Rounds that it rests on.", doc.AT_LEAST_ONE]
-    spread: Annotated[float | None, "Relative standard deviation of the rounds (0.03 is 3 %); null without one."]
-    resolved: Annotated[
-        bool,
-        "False for a percentile with fewer than 100 I/Os beyond it, and for the middle one of imported results that"
-        " have no distributions to add.",
-    ]
-    low: Annotated[
-        float | None,
-        "The lower end of a percentile's own 95 % interval, over sections of the rounds; null for other metrics and"
-        " with fewer than five rounds.",
-    ]
-    high: Annotated[float | None, "The upper end; null as `low`, and where the data bound it only from below."]
-    measured_as: MeasuredAs
-    typical: Annotated[
-        float | None,
-        "The value of a typical round, as tables show it beside changes: for the baseline the mean of its rounds (of"
-        " logarithms, extreme rounds count less), for another arm that times its change; of a share in % the arm's"
-        " own median round. Null where arms are not compared within rounds.",
-    ]
-
-
 class _RepeatedRemark(parts.RemarkPart):
     """One thing that a good reader notices."""
 
@@ -303,7 +266,9 @@ class SummaryPart(TypedDict):
 
     workload: Annotated[str, "Its name."]
     rounds: Annotated[int, "Rounds that gave a measurement.", doc.NOT_NEGATIVE]
-    values: Annotated[Mapping[str, ValuePart], "By metric. One that is missing was not measured.", doc.Keys.METRICS]
+    values: Annotated[
+        Mapping[str, Annotated[Any, Value]], "By metric. One that is missing was not measured.", doc.Keys.METRICS
+    ]
     remarks: Annotated[list[_RepeatedRemark], "Warnings and notes."]
     failures: Annotated[list[Annotated[str, "A reason."]], "Why trials failed."]
     attempts: Annotated[int, "Attempts at its trials, failed and invalid ones too.", doc.NOT_NEGATIVE]
@@ -547,14 +512,6 @@ class _Point(TypedDict):
     values: Annotated[Mapping[str, float], "Its metrics by id, in base units (ns, B/s, 1/s, %)."]
 
 
-class _LoadRuling(TypedDict):
-    """What a condition on the greatest load comes to."""
-
-    condition: Annotated[str, "The condition, as it was given."]
-    outcome: Annotated[Outcome, "`undecided`: the loads that ran show neither."]
-    why: Annotated[str, "What was shown, in one sentence."]
-
-
 class SweepDocument(TypedDict):
     """What `virtune sweep --json` writes."""
 
@@ -572,7 +529,7 @@ class SweepDocument(TypedDict):
         list[Annotated[Reason, {"enum": [*OF_SWEEPS]}]],
         "The same as codes, in the same order; they stay the same whatever the words are.",
     ]
-    conditions: Annotated[list[_LoadRuling], "What its --fail-if come to; empty without one."]
+    conditions: Annotated[Any, list[LoadRuling], "What its --fail-if come to; empty without one.", doc.At("rulings")]
     points: Annotated[list[_Point], "The loads, the least first."]
     command: Annotated[str, "The command line that does it again."]
 
@@ -597,14 +554,9 @@ def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> SweepDocu
         facts=json.loads(facts) if facts else None,
         why=[one.text for one in known.why],
         reasons=[one.reason for one in known.why],
-        conditions=[_ruling(one) for one in known.rulings],
         points=[_point(known, result, one) for one in known.points],
         command=sweep_again(study),
     )
-
-
-def _ruling(ruling: LoadRuling) -> _LoadRuling:
-    return part(_LoadRuling, ruling, condition=ruling.condition.text, why=ruling.text)
 
 
 def _point(known: LoadSweep, result: Result, point: LoadPoint) -> _Point:
