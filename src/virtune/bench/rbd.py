@@ -20,7 +20,7 @@ from typing import Any
 from virtune import shell, warden
 from virtune.bench.scratch import Scratch, patience_of
 from virtune.model.errors import PreconditionError, VirtuneError
-from virtune.model.event import Noticed, Say, StepEnded, StepStarted
+from virtune.model.event import Noticed, Say, step
 from virtune.model.stack import Disk, RbdPlace, Stack, rbd_place
 from virtune.shell import Warden
 
@@ -96,10 +96,8 @@ def rbd_images(stacks: Iterable[Stack], scratch: Scratch, run: Warden, say: Say)
             name = f"{run.directory.name}-{secrets.token_hex(_RANDOM_BYTES)}"
             image = ends.enter_context(_noted(rbd_place(text), name, scratch.span_bytes))
             ends.callback(_remove_at_end, image, say)
-            what = f"making the image {image.path} in Ceph"
-            say(StepStarted(what=what))
-            _make(image, plain, run)
-            say(StepEnded(what=what))
+            with step(f"making the image {image.path} in Ceph", say):
+                _make(image, plain, run)
             names[text] = image.name
         yield names
 

@@ -44,7 +44,7 @@ from virtune.dialects.qemu.images import (
 )
 from virtune.fio.job import Region
 from virtune.model.errors import PreconditionError, RigError, words_of
-from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
+from virtune.model.event import Say, step
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Filesystem, Stack
 from virtune.model.text import format_bytes, setting_text
@@ -422,30 +422,23 @@ class Scratch:
 
     def _fill(self, file: int, warden: shell.Warden) -> None:
         """Write a new file in full."""
-        what = f"filling {format_bytes(self.span_bytes)} of scratch in {self.directory}"
-        self._say(StepStarted(what=what))
-        os.ftruncate(file, self.span_bytes)  # fio then need not lay out the file, and never unlinks it
-
-        def heard() -> None:
-            allocated = os.fstat(file).st_blocks * 512
-            self._say(StepProgressed(what=what, fraction=min(1.0, allocated / self.span_bytes)))
-
-        try:
-            write_in_full(file, self.span_bytes, warden, heard)
-        except RigError as error:
-            _require_no_lack(self.directory, warden.directory / _FILLED, error.hint or "")
-            if shutil.disk_usage(self.directory).free < _SPARE_BYTES:
-                raise PreconditionError(f"{self.directory} became full", hint=_ELSEWHERE) from None
-            raise
-        self._say(StepEnded(what=what))
+        with step(f"filling {format_bytes(self.span_bytes)} of scratch in {self.directory}", self._say) as come:
+            os.ftruncate(file, self.span_bytes)  # fio then need not lay out the file, and never unlinks it
+            try:
+                write_in_full(
+                    file, self.span_bytes, warden, lambda: come(os.fstat(file).st_blocks * 512, self.span_bytes)
+                )
+            except RigError as error:
+                _require_no_lack(self.directory, warden.directory / _FILLED, error.hint or "")
+                if shutil.disk_usage(self.directory).free < _SPARE_BYTES:
+                    raise PreconditionError(f"{self.directory} became full", hint=_ELSEWHERE) from None
+                raise
 
     def _format(self, disk: Disk, plain: Path, warden: shell.Warden, path: Path, file: int) -> None:
         what = f"making a filesystem ({disk.filesystem}) with a file of {format_bytes(self.span_bytes)}"
-        self._say(StepStarted(what=what))
-        os.ftruncate(file, image_bytes(disk, self.span_bytes))
-        with plain.open("rb") as source:
+        with step(what, self._say), plain.open("rb") as source:
+            os.ftruncate(file, image_bytes(disk, self.span_bytes))
             make_filesystem(disk.filesystem, path, source.fileno(), warden, self.span_bytes)
-        self._say(StepEnded(what=what))
 
     def _convert(
         self, raw: str, disk: Disk, image: Path, warden: shell.Warden, path: Path, _: int, keep: tuple[int, ...] = ()
@@ -454,11 +447,10 @@ class Scratch:
         for key, value in (qcow2_options(disk) | luks_words(disk)).items():
             words += ["-o", f"{key}={value}"]
         what = f"converting the scratch image to {path.name.removesuffix(PARTIAL)}"
-        self._say(StepStarted(what=what))
-        self._qemu_img(what, [*words, "-W", raw, str(path)], warden, keep)
-        if read_qcow2(path) is None:
-            raise RigError("`qemu-img` reported success and made no qcow2 image", hint=words[0])
-        self._say(StepEnded(what=what))
+        with step(what, self._say):
+            self._qemu_img(what, [*words, "-W", raw, str(path)], warden, keep)
+            if read_qcow2(path) is None:
+                raise RigError("`qemu-img` reported success and made no qcow2 image", hint=words[0])
 
     def _layer(self, raw: Path, disk: Disk, warden: shell.Warden, path: Path, file: int, *, number: int) -> None:
         """Make one of the images below an image: the base with all data, the others with every so many-th piece."""
@@ -474,10 +466,8 @@ class Scratch:
         self._qemu_img("chaining scratch images", words, warden)
 
     def _copied(self, raw: Path, path: Path, file: int) -> None:
-        what = f"copying the scratch image to {path.name.removesuffix(PARTIAL)}"
-        self._say(StepStarted(what=what))
-        copy_pieces(raw, path, file)
-        self._say(StepEnded(what=what))
+        with step(f"copying the scratch image to {path.name.removesuffix(PARTIAL)}", self._say):
+            copy_pieces(raw, path, file)
 
     def _create(self, disk: Disk, image: Path, warden: shell.Warden, size: int, path: Path, _: int) -> None:
         """Make the image above a chain, or the metadata of an external data file, with nothing of its own in it."""

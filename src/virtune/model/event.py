@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events: progress that a flow reports while it works. The command line decides how to show them."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from virtune.model.study import Study, Trial
@@ -114,3 +115,20 @@ Event = (
 )  # fmt: skip
 
 Say = Callable[[Event], None]
+
+
+@contextlib.contextmanager
+def step(what: str, say: Say, *, told: bool = True, timed: bool = False) -> Iterator[Callable[[float, float], None]]:
+    """Say that a step begins and, unless the block fails, that it is over; yields what is given how much of how much
+    is done, of a `timed` one in seconds. Where it is not to be `told` of, nothing is said of its ends.
+    """
+
+    def come(done: float, of: float) -> None:
+        left = max(0.0, of - done) if timed else None
+        say(StepProgressed(what=what, fraction=min(1.0, done / of), seconds_left=left))
+
+    if told:
+        say(StepStarted(what=what))
+    yield come
+    if told:
+        say(StepEnded(what=what))

@@ -30,7 +30,7 @@ from virtune.fio.job import data_workload, regions_of
 from virtune.flows.run.trial import Tools, ground_for
 from virtune.model import errors
 from virtune.model.durability import Promise, Survives, durability_of
-from virtune.model.event import Noticed, Say, StepEnded, StepProgressed, StepStarted
+from virtune.model.event import Noticed, Say, step
 from virtune.model.evidence import DURABILITY, Check
 from virtune.model.facts import Unknown
 from virtune.model.stack import LIMITS, FileTarget, Stack, VhostUserTarget
@@ -217,17 +217,16 @@ def all_survive(study: Study, tools: Tools, say: Say) -> dict[str, Check]:
     if not study.check_durability:
         return checks
     what = "cutting off each arm in mid-load, and reading back what was flushed"
-    say(StepStarted(what=what))
-    for index, arm in enumerate(study.arms):
-        try:
-            check = checks[arm.name] = _survives(arm, study, tools)
-        except (errors.RigError, OSError) as error:
-            why, hint = (errors.words_of(error), None) if isinstance(error, OSError) else (error.message, error.hint)
-            said = f"the durability of arm {arm.name!r} cannot be checked: {why}"
-            raise errors.PreconditionError(said, hint=hint) from None
-        say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
-        say(Noticed(text=f"durability of {arm.name}: {check.proof}"))
-    say(StepEnded(what=what))
+    with step(what, say) as come:
+        for number, arm in enumerate(study.arms, 1):
+            try:
+                check = checks[arm.name] = _survives(arm, study, tools)
+            except (errors.RigError, OSError) as error:
+                why = errors.words_of(error) if isinstance(error, OSError) else error.message
+                said = f"the durability of arm {arm.name!r} cannot be checked: {why}"
+                raise errors.PreconditionError(said, hint=getattr(error, "hint", None)) from None
+            come(number, len(study.arms))
+            say(Noticed(text=f"durability of {arm.name}: {check.proof}"))
     return checks
 
 

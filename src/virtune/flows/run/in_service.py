@@ -5,7 +5,7 @@ each load run until it is steady. What is done is kept with the study at once, s
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from virtune.fio.steady import SteadyFound, filling, steady_found, steady_job, w
 from virtune.flows.run.trial import Tools, ground_for, jobs_of, load_on
 from virtune.model import errors
 from virtune.model.contradictions import images_of
-from virtune.model.event import Noticed, Say, StepEnded, StepProgressed, StepStarted
+from virtune.model.event import Noticed, Say, step
 from virtune.model.evidence import Capture, Check
 from virtune.model.stack import LIMITS
 from virtune.model.steady import BLOCK_BYTES, PASSES, Preconditioned, Steadied, SteadyRule
@@ -55,7 +55,7 @@ def until_steady(study: Study, trials: Iterable[Trial], tools: Tools, *, store: 
     left = [first[pair] for pair in order if pair in first and pair not in done]
     most = format_seconds(rule.limit_seconds)
     what = f"running each load until it is steady by {rule.text} (at most {most} each)"
-    with _interrupted(study), _step(what, say, left) as come:
+    with _interrupted(study), step(what, say, told=bool(left), timed=True) as come:
         for index, trial in enumerate(left):
 
             def heard(seconds: float, done: int = index) -> None:
@@ -101,7 +101,7 @@ def _until_steady(study: Study, trial: Trial, rule: SteadyRule, tools: Tools, he
 def _written(study: Study, tools: Tools, store: Store, say: Say) -> Study:
     left = [*_unlike(study, tools, [study.arm(one.arm) for one in study.preconditioned])]
     what = "writing each disk in full twice, 128 KiB in order"
-    with _step(what, say, left) as come:
+    with step(what, say, told=bool(left), timed=True) as come:
         for index, (arm, ground) in enumerate(left):
             size = ground.size_bytes * images_of(arm.stack)
             begun = time.monotonic()
@@ -167,22 +167,6 @@ def _run(
         raise errors.PreconditionError(said, hint=error.hint) from None
     require_verified(arm.name, seen)
     return [one.content for one in captures if one.name.startswith("fio") and one.name.endswith(".json")]
-
-
-@contextlib.contextmanager
-def _step(what: str, say: Say, left: Sequence[object]) -> Iterator[Callable[[float, float], None]]:
-    """Announce a step where something is left to be done; yields what is told how many seconds of how many are
-    over.
-    """
-
-    def come(seconds: float, of: float) -> None:
-        say(StepProgressed(what=what, fraction=min(1.0, seconds / of), seconds_left=max(0.0, of - seconds)))
-
-    if left:
-        say(StepStarted(what=what))
-    yield come
-    if left:
-        say(StepEnded(what=what))
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
 from virtune.bench.volumes import group_of, require_room
 from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
-from virtune.model.event import Noticed, Say, StepEnded, StepStarted
+from virtune.model.event import Noticed, Say, step
 from virtune.model.rig import PASSED_KNOB
 from virtune.model.stack import PASSED_TARGET, WRITABLE, Stack
 from virtune.model.study import Arm, Study
@@ -72,13 +72,11 @@ def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
 
 def ready_appliance(say: Say) -> None:
     """Build the appliance if there is none yet, and report it: the first time packages are downloaded."""
-    what = "getting the guest ready"
-    say(StepStarted(what=what))
-    # the rig imports QMP and its event loop, which only booting a guest needs
-    from virtune.bench.qemu import rig
+    with step("getting the guest ready", say):
+        # the rig imports QMP and its event loop, which only booting a guest needs
+        from virtune.bench.qemu import rig
 
-    rig.ready_appliance()
-    say(StepEnded(what=what))
+        rig.ready_appliance()
 
 
 def kept() -> list[Appliance]:

@@ -29,7 +29,7 @@ from virtune.flows.run.preconditions import bring_back
 from virtune.flows.run.trial import KeptCaptures, Tools, ground_for
 from virtune.flows.stored.show import last_check
 from virtune.model import errors
-from virtune.model.event import Noticed, Say, StepEnded, StepProgressed, StepStarted
+from virtune.model.event import Noticed, Say, step
 from virtune.model.evidence import DATA, Check, StudyRecord
 from virtune.model.study import Arm, Identity, Study
 from virtune.model.text import format_bytes
@@ -58,24 +58,22 @@ def all_come_up(study: Study, tools: Tools, say: Say, *, again: bool = False) ->
         return checks
     who = "the arm still keeps" if len(study.arms) == 1 else "all arms still keep"
     what = f"checking that {who if again else who.replace(' still', '')} what is written to them"
-    if study.check_data:
-        say(StepStarted(what=what))
     emulated = list[str]()
-    for index, arm in enumerate(study.arms):
-        try:
-            if study.check_data:
-                checks[arm.name] = _keeps_data(arm, study, tools, again=again)
-                say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
-                continue
-            with tools.up(arm.stack, ground_for(arm.stack, study.workloads[0], study, tools)) as (bench, host_checks):
-                require_verified(arm.name, (*bench.in_force.checks, *host_checks()))
-                if bench.in_force.emulated is not None:
-                    emulated.append(arm.name)
-        except errors.RigError as error:
-            said = f": {error.hint}" if error.hint else ""
-            raise errors.PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
-    if study.check_data:
-        say(StepEnded(what=what))
+    with step(what, say, told=study.check_data) as come:
+        for number, arm in enumerate(study.arms, 1):
+            try:
+                if study.check_data:
+                    checks[arm.name] = _keeps_data(arm, study, tools, again=again)
+                    come(number, len(study.arms))
+                    continue
+                ground = ground_for(arm.stack, study.workloads[0], study, tools)
+                with tools.up(arm.stack, ground) as (bench, host_checks):
+                    require_verified(arm.name, (*bench.in_force.checks, *host_checks()))
+                    if bench.in_force.emulated is not None:
+                        emulated.append(arm.name)
+            except errors.RigError as error:
+                said = f": {error.hint}" if error.hint else ""
+                raise errors.PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
     if emulated:
         say(Noticed(text=f"{names_text(emulated, 3)}: no KVM, so figures of the emulator (TCG) and of no VM"))
     return checks
@@ -224,14 +222,11 @@ def ready_domains(study: Study, say: Say) -> "Mapping[str, DomainAccess]":
 
     found: dict[str, DomainAccess] = {}
     for domain in dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain is not None):
-        what = f"looking into {domain}"
-        say(StepStarted(what=what))
-        way = find_way(study.connect, domain)
-        for arm in study.arms:
-            if arm.stack.domain == domain:
-                require_possible(way, arm.stack)
-        found[domain] = way
-        say(StepEnded(what=what))
+        with step(f"looking into {domain}", say):
+            found[domain] = find_way(study.connect, domain)
+            for arm in study.arms:
+                if arm.stack.domain == domain:
+                    require_possible(found[domain], arm.stack)
     return found
 
 

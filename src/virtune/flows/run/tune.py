@@ -185,18 +185,17 @@ def those_that_come_up(study: Study, tools: Tools, say: events.Say) -> Study:
             _require_real(bench.in_force, search)
         return study
     what = f"bringing {len(study.arms)} configurations up once"
-    say(events.StepStarted(what=what))
     refused: dict[str, str] = {}
-    for index, arm in enumerate(study.arms):
-        try:
-            ground = ground_for(arm.stack, study.workloads[0], study, tools)
-            with tools.up(arm.stack, ground, restart=True) as (bench, host_checks):
-                require_verified(arm.name, (*bench.in_force.checks, *host_checks()))
-                _require_real(bench.in_force, search)
-        except (RigError, NotInForceError) as error:
-            refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
-        say(events.StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
-    say(events.StepEnded(what=what))
+    with events.step(what, say) as come:
+        for number, arm in enumerate(study.arms, 1):
+            try:
+                ground = ground_for(arm.stack, study.workloads[0], study, tools)
+                with tools.up(arm.stack, ground, restart=True) as (bench, host_checks):
+                    require_verified(arm.name, (*bench.in_force.checks, *host_checks()))
+                    _require_real(bench.in_force, search)
+            except (RigError, NotInForceError) as error:
+                refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
+            come(number, len(study.arms))
     if study.baseline in refused:
         raise PreconditionError(f"the baseline does not start: {refused[study.baseline]}")
     ranked = tuple(name for name in search.ranked if name not in refused)
