@@ -187,36 +187,39 @@ class Neighbour:
 class Fitness:
     """The result of a check. Shares are relative (0.05 is 5 %); a figure that could not be computed is None.
 
-    `windows_cv` is the standard deviation of IOPS in windows of `window_seconds` against their mean.
-    `correlation_seconds` is the integrated autocorrelation time; with `correlation_open` it is at least that long,
-    because the trials are too short to see its end. `unfit` are the reasons why the host is not fit to measure on,
-    none where it is, and `unfit_reasons` their codes. `neighbours` is None when the check is shown again. `earlier`
-    are what five minutes detected by the checks before it, None where they did not tell.
+    `earlier` are what five minutes detected by the checks before it, None where they did not tell.
     """
 
-    study: str
-    workload: str
-    rig: str
-    trials: int
-    measured_seconds: float
-    iops: float | None
-    window_seconds: float | None
-    windows_cv: float | None
-    correlation_seconds: float | None
-    correlation_open: bool
-    drift: Drift | None
-    overhead_seconds: float | None
-    slices: tuple[SliceNoise, ...]
-    best_seconds: float | None
-    confidence: float
-    reaches: tuple[Reach, ...]
-    same: SelfTest | None
-    gates: tuple[GateStanding, ...]
-    neighbours: tuple[Neighbour, ...] | None
+    study: Annotated[str, "By which `show` finds it again."]
+    workload: Annotated[str, "What the disk was asked."]
+    rig: Annotated[str, LEFT_OUT]
+    trials: Annotated[int, "Trials that gave a measurement, a count."]
+    measured_seconds: Annotated[float, "Their measured time together, in seconds."]
+    iops: Annotated[float | None, "Operations a second, the mean of all windows."]
+    window_seconds: Annotated[float | None, "The length of a window, in seconds."]
+    windows_cv: Annotated[float | None, "Standard deviation of IOPS in windows against their mean (0.05 is 5 %)."]
+    correlation_seconds: Annotated[
+        float | None, "Integrated autocorrelation time: windows nearer than this tell much the same."
+    ]
+    correlation_open: Annotated[bool, "Whether it is at least that long, since no trial saw its end."]
+    drift: Annotated[Drift | None, "How IOPS moved over the whole check; null with fewer than four trials."]
+    overhead_seconds: Annotated[float | None, "Seconds of a trial in which nothing is measured, its ramp included."]
+    slices: Annotated[tuple[SliceNoise, ...], "What trials of other lengths would have given."]
+    best_seconds: Annotated[float | None, "The length that finds a difference soonest, in seconds."]
+    confidence: Annotated[float, "The confidence of `reaches`, 0 to 1."]
+    reaches: Annotated[
+        tuple[Reach, ...], "The smallest difference that a comparison of that length detects by its planned end."
+    ]
+    same: Annotated[SelfTest | None, "The A/A test of one stack: `better` or `worse` would be a false alarm."]
+    gates: Annotated[tuple[GateStanding, ...], "Where the trials stood at the gates."]
+    neighbours: Annotated[
+        tuple[Neighbour, ...] | None,
+        "Who else worked meanwhile, the busiest first; null when it is shown again.",
+    ]
     advice: tuple[Remark, ...]
-    unfit: tuple[str, ...]
+    unfit: Annotated[tuple[str, ...], "Why the host is not fit to measure on, in words; none where it is fit."]
     unfit_reasons: tuple[Reason, ...]
-    earlier: tuple[float | None, ...] = ()
+    earlier: Annotated[tuple[float | None, ...], LEFT_OUT] = ()
 
     def reach(self, minutes: int) -> float | None:
         """Return the smallest difference that a comparison of so many minutes detects."""

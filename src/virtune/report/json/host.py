@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypedDict
 from virtune.model.facts import HostFacts, Unknown
 from virtune.model.reason import OF_HOSTS, Reason
 from virtune.model.remark import Remark
-from virtune.model.result import Drift, Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
-from virtune.report.json.document import IDENTITY, ProgramVersion, part
+from virtune.model.result import Fitness
+from virtune.report.json.document import IDENTITY, ProgramVersion, part, types_of
 from virtune.report.json.parts import RemarkPart
 
 PROBE = "virtune/probe/1"
@@ -31,42 +31,19 @@ class ProbeDocument(TypedDict):
     ]
 
 
-class CheckDocument(TypedDict):
-    """What `virtune host check --json` writes. Seconds, bytes, 1/s and shares (0 to 1) throughout."""
-
-    schema: Annotated[str, IDENTITY, {"const": "virtune/check/2"}]
-    virtune: ProgramVersion
-    study: Annotated[str, "By which `show` finds it again."]
-    workload: Annotated[str, "What the disk was asked."]
-    trials: Annotated[int, "Trials that gave a measurement, a count."]
-    measured_seconds: Annotated[float, "Their measured time together, in seconds."]
-    iops: Annotated[float | None, "Operations a second, the mean of all windows."]
-    window_seconds: Annotated[float | None, "The length of a window, in seconds."]
-    windows_cv: Annotated[float | None, "Standard deviation of IOPS in windows against their mean (0.05 is 5 %)."]
-    correlation_seconds: Annotated[
-        float | None, "Integrated autocorrelation time: windows nearer than this tell much the same."
-    ]
-    correlation_open: Annotated[bool, "Whether it is at least that long, since no trial saw its end."]
-    drift: Annotated[Any, Drift | None, "How IOPS moved over the whole check; null with fewer than four trials."]
-    overhead_seconds: Annotated[float | None, "Seconds of a trial in which nothing is measured, its ramp included."]
-    slices: Annotated[Any, tuple[SliceNoise, ...], "What trials of other lengths would have given."]
-    best_seconds: Annotated[float | None, "The length that finds a difference soonest, in seconds."]
-    confidence: Annotated[float, "The confidence of `reaches`, 0 to 1."]
-    reaches: Annotated[
-        Any, tuple[Reach, ...], "The smallest difference that a comparison of that length detects by its planned end."
-    ]
-    same: Annotated[Any, SelfTest | None, "The A/A test of one stack: `better` or `worse` would be a false alarm."]
-    gates: Annotated[Any, tuple[GateStanding, ...], "Where the trials stood at the gates."]
-    neighbours: Annotated[
-        Any,
-        tuple[Neighbour, ...] | None,
-        "Who else worked meanwhile, the busiest first; null when it is shown again.",
-    ]
-    advice: Annotated[list[RemarkPart], "What to do about it, the most severe first."]
-    unfit: Annotated[list[str], "Why the host is not fit to measure on, in words; none where it is fit."]
-    unfit_reasons: Annotated[
-        list[Annotated[Reason, {"enum": [*OF_HOSTS]}]], "The codes of these reasons, in the same order."
-    ]
+CheckDocument: Any = TypedDict(
+    "CheckDocument",
+    {
+        "schema": Annotated[str, IDENTITY, {"const": "virtune/check/2"}],
+        "virtune": ProgramVersion,
+        **types_of(Fitness),  # type: ignore[misc]  # its other keys are the record's
+        "advice": Annotated[list[RemarkPart], "What to do about it, the most severe first."],
+        "unfit_reasons": Annotated[
+            list[Annotated[Reason, {"enum": [*OF_HOSTS]}]], "The codes of these reasons, in the same order."
+        ],
+    },
+)
+CheckDocument.__doc__ = "What `virtune host check --json` writes. Seconds, bytes, 1/s and shares (0 to 1) throughout."
 
 
 def probe_document(facts: HostFacts, remarks: tuple[Remark, ...]) -> ProbeDocument:
@@ -87,5 +64,6 @@ def _plain(value: object, path: str, unknown: dict[str, str]) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def check_document(fitness: Fitness) -> CheckDocument:
-    return part(CheckDocument, fitness)
+def check_document(fitness: Fitness) -> Mapping[str, Any]:
+    document: Mapping[str, Any] = part(CheckDocument, fitness)
+    return document
