@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What virtune reads of other projects' files: `python -m benchmarks.public_files FOLDER [SHOW]`.
 
-FOLDER holds checkouts of libvirt, Xen, qemu-server, virt-manager, fio, PerfKitBenchmarker and VirtualClient; which of
-their folders are looked into is in `COLLECTIONS`. Where a VM is there in two languages, both are read and compared
-disk by disk: libvirt's XML with the command line beside it, with xl's and with VMware's file, Proxmox's file with the
-command line beside it.
+FOLDER holds checkouts of libvirt, Xen, qemu-server, virt-manager, fio, PerfKitBenchmarker, VirtualClient, vdbconvert
+and vdb_oceanstor; which of their folders are looked into is in `COLLECTIONS`. Where a VM is there in two languages,
+both are read and compared disk by disk: libvirt's XML with the command line beside it, with xl's and with VMware's
+file, Proxmox's file with the command line beside it.
 SHOW is how many of the differences are printed (none where nothing is said). `public_files.md` has the counts.
 """
 
@@ -422,6 +422,31 @@ def diskspd_results(place: Path, counts: Counts) -> None:
             counts.wrong(path.name, f"{ours} bytes and I/Os, where it says {theirs}")
 
 
+def vdbench_results(place: Path, counts: Counts) -> None:
+    """Vdbench's folders: the flatfile and the summary of each read with the I/Os that its histograms count."""
+    for path in sorted(place.parent.glob("*/flatfile.html")):
+        beside = [text_of(path.with_name(f"{name}.html").read_bytes()) for name in ("histogram", "summary")]
+        theirs = []
+        for part in re.split(r" Starting RD=", beside[0])[1:]:
+            # of reads and writes together, or of the only ones
+            table = part.partition("min(ms)")[2].partition("min(ms)")[0]
+            theirs.append(sum(int(one.replace(",", "")) for one in re.findall(r"< +(?:[\d.]+|max) +([\d,]+)", table)))
+        for name, text in (("flatfile", text_of(path.read_bytes())), ("summary", beside[1])):
+            try:
+                ours = [load.ios for load in read_result(text).loads]
+            except ReadError as error:
+                if "avg_" in text:
+                    counts.wrong(f"{path.parent.name}/{name}", error.message)
+                else:  # it was interrupted, and has no average
+                    counts.files["refused"] += 1
+                continue
+            near = 2 if name == "flatfile" else 20  # the summary's rate has one or two digits
+            if len(ours) == len(theirs) and all(abs(a - b) <= near for a, b in zip(ours, theirs, strict=True)):
+                counts.files["right"] += 1
+            else:
+                counts.wrong(f"{path.parent.name}/{name}", f"{ours} I/Os, where its histograms count {theirs}")
+
+
 def fio_jobs(place: Path, counts: Counts) -> None:
     """fio's example job files: read, or refused by a rule with its line (most load a device that they name)."""
     for path in sorted(place.glob("*.fio")):
@@ -448,6 +473,7 @@ COLLECTIONS: Mapping[str, tuple[str, Callable[[Path, Counts], None]]] = {
     "fio job files": ("examples", fio_jobs),
     "DiskSpd text": ("Examples/DiskSpd", diskspd_results),
     "DiskSpd XML": ("tests/data", diskspd_results),
+    "Vdbench": ("test", vdbench_results),
 }
 """Each collection: the end of its folder's path in the project's checkout, and what is done with it."""
 

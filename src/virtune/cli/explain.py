@@ -32,13 +32,14 @@ from virtune.report.pages.explain import Concurrent, Explained, Flow, render
 @json_option
 @store_option
 def explain(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> None:
-    """Read fio results, and those of DiskSpd, and say what they mean.
+    """Read fio results, and those of DiskSpd and Vdbench, and say what they mean.
 
     FILE is what any fio wrote: JSON, JSON+ or its normal text, with or without a terminal's or a log's lines around
-    it; or DiskSpd's report of a Windows VM, as text or XML. `-` reads standard input. RUN is a study in the store (an
-    id, the beginning of one, or `last`): the first trial of each of its arms, or the one trial that `RUN:NUMBER`
-    names. Several are shown side by side, and so are jobs of one FILE that ran one after another, and runs that
-    stand one after another in it: their figures are not added. `FILE:NUMBER` is one run of a FILE.
+    it; DiskSpd's report of a Windows VM, as text or XML; or Vdbench's flatfile.html, summary.html or what it printed.
+    `-` reads standard input. RUN is a study in the store (an id, the beginning of one, or `last`): the first trial of
+    each of its arms, or the one trial that `RUN:NUMBER` names. Several are shown side by side, and so are jobs of one
+    FILE that ran one after another, and runs that stand one after another in it: their figures are not added.
+    `FILE:NUMBER` is one run of a FILE.
 
     \b
     Examples:
@@ -168,13 +169,14 @@ PIPED_MAX = 64 * 1024**2
 @json_option
 @store_option
 def import_(inputs: tuple[Path, ...], *, store: StorePlace, **asked: Any) -> None:
-    """Keep results of fio or DiskSpd, or studies of another virtune, for `show`, `explain` and `compare`.
+    """Keep results of fio, DiskSpd or Vdbench, or studies of another virtune, for `show`, `explain` and `compare`.
 
-    FILE is what fio wrote, JSON, JSON+ or its text, or a report of DiskSpd. Of a FOLDER every result in it is read,
-    bench-fio's folders too. A file is an arm; files (and folders) whose names differ by a counter only, such as
-    before-1.json and before-2.json, are repeats of one, and so are several runs in one file (FILE:NUMBER is one of
-    them). Subfolders of a single FOLDER are arms where they hold the same jobs. Each fio job (each reporting group,
-    where a file has several) is a workload. Files are kept byte for byte.
+    FILE is what fio wrote, JSON, JSON+ or its text, or a report of DiskSpd or Vdbench. Of a FOLDER every result in it
+    is read, bench-fio's folders too, and of a folder of Vdbench its flatfile.html. A file is an arm; files (and
+    folders) whose names differ by a counter only, such as before-1.json and before-2.json, are repeats of one, and so
+    are several runs in one file (FILE:NUMBER is one of them). Subfolders of a single FOLDER are arms where they hold
+    the same jobs. Each fio job (each reporting group, where a file has several) is a workload. Files are kept byte
+    for byte.
 
     A FILE.zip is a bundle of `virtune show export --bundle`: its study is stored as it was, once however often it is
     imported. Of one that has gone on since, the new trials are added.

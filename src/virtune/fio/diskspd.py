@@ -198,7 +198,7 @@ def _of_xml(text: str) -> tuple[str | None, list[LoadResult]]:
             mean = span.findtext(f"Latency/Average{direction}Milliseconds")
             spread = span.findtext(f"Latency/{direction}LatencyStdev")
             latencies[direction.lower()] = _latency(ios, mean, spread, printed)
-        seconds, threads = _number(span.findtext("TestTimeSeconds")), _whole(span, "ThreadCount")
+        seconds, threads = number_in(span.findtext("TestTimeSeconds")), _whole(span, "ThreadCount")
         loads.append(_load(group, seconds or 0.0, threads, targets, totals, latencies))
     return root.findtext("System/Tool/Version"), loads
 
@@ -206,14 +206,14 @@ def _of_xml(text: str) -> tuple[str | None, list[LoadResult]]:
 def _asked_of(echo: ElementTree.Element) -> Iterator[_Asked]:
     pool = _whole(echo, "ThreadCount")
     for target in echo.findall("Targets/Target"):
-        block, rate = _whole(target, "BlockSize"), _number(target.findtext("Throughput")) or 0.0
+        block, rate = _whole(target, "BlockSize"), number_in(target.findtext("Throughput")) or 0.0
         unit = target.find("Throughput")
         if rate and (unit is None or unit.get("unit") != "IOPS"):
             rate = rate * 1000 / block if block else 0.0
-        ratio = 0 if target.find("Random") is None else _number(target.findtext("RandomRatio", "100"))
+        ratio = 0 if target.find("Random") is None else number_in(target.findtext("RandomRatio", "100"))
         yield _Asked(
-            path=target.findtext("Path", ""), block=block or None, writes=_number(target.findtext("WriteRatio")) or 0,
-            random=ratio or 0, cached=target.findtext("DisableOSCache") != "true",
+            path=target.findtext("Path", ""), block=block or None, random=ratio or 0,
+            writes=number_in(target.findtext("WriteRatio")) or 0, cached=target.findtext("DisableOSCache") != "true",
             depth=_whole(echo, "RequestCount") or _whole(target, "RequestCount"),
             threads=pool or _whole(target, "ThreadsPerFile"), rate=rate or None,
         )  # fmt: skip
@@ -221,22 +221,22 @@ def _asked_of(echo: ElementTree.Element) -> Iterator[_Asked]:
 
 def _latency(count: int, mean: str | None, spread: str | None, printed: Mapping[str, str]) -> Latency | None:
     """Return a latency by what is printed in milliseconds; None where none was measured."""
-    average = _number(mean)
+    average = number_in(mean)
     if not count or average is None:
         return None
-    known = {name: round(value * _MS) for name, text in printed.items() if (value := _number(text)) is not None}
+    known = {name: round(value * _MS) for name, text in printed.items() if (value := number_in(text)) is not None}
     percentiles = []
     for name, value in known.items():
         if found := _NAMED.fullmatch(name):
             percentiles.append((float(found[1] or f"99.{'9' * (int(found[2]) - 2)}"), value))
-    deviation = _number(spread)
+    deviation = number_in(spread)
     return Latency(
         count=count, mean_ns=round(average * _MS), min_ns=known.get("min"), max_ns=known.get("max"),
         stddev_ns=None if deviation is None else round(deviation * _MS), percentiles=tuple(sorted(percentiles)),
     )  # fmt: skip
 
 
-def _number(text: str | None) -> float | None:
+def number_in(text: str | None) -> float | None:
     """A number that is none below zero; None for what is none, as N/A."""
     return float(text) if text is not None and re.fullmatch(r"\d{1,20}(?:\.\d{1,12})?", text.strip()) else None
 

@@ -27,6 +27,7 @@ from virtune.fio.consistency import require_consistent, stream_contradictions
 from virtune.fio.diskspd import is_diskspd, read_diskspd, split_reports
 from virtune.fio.options import MOST_JOBS, canonical, facts_of, shown, verifies_after
 from virtune.fio.results_text import ALL_CLIENTS, SECTOR, read_text, split_runs
+from virtune.fio.vdbench import is_vdbench, read_vdbench, split_executions
 from virtune.model.errors import ReadError
 from virtune.model.measurement import STREAMS, DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
 from virtune.model.text import format_bytes, without_prefix
@@ -477,6 +478,12 @@ jobs; parsing a longer one would take gigabytes of memory, and it is not one fio
 
 _T = TypeVar("_T")
 
+_OTHERS: tuple[tuple[Callable[[str], bool], Callable[[str], list[str]], Callable[[str], FioResult]], ...] = (
+    (is_diskspd, split_reports, read_diskspd),
+    (is_vdbench, split_executions, read_vdbench),
+)
+"""The reports of other programs: how one is known, split into its runs, and read."""
+
 _TERSE = re.compile(r"^(?:\d;fio-\d|[2-5];[^;\n]{1,200};\d)", re.MULTILINE)
 
 
@@ -511,11 +518,13 @@ def read_runs(text: str) -> list[FioRun]:
             "fio's terse format is not supported: its fields are told by their place alone, which differs by version",
             hint="run fio with --output-format=json+, or read its normal output",
         )
-    diskspd = is_diskspd(text)
-    parts = split_reports(text) if diskspd else split_runs(text)
+    split, read = next(
+        ((split, read) for of_it, split, read in _OTHERS if of_it(text)),
+        (split_runs, read_text),
+    )
+    parts = split(text)
     if len(parts) > MOST_RUNS:
         raise ReadError(f"this holds more than {MOST_RUNS:,} fio runs", hint="give a part of it")
-    read = read_diskspd if diskspd else read_text
     return [FioRun(text=part, result=_of_run(number, len(parts), read, part)) for number, part in enumerate(parts, 1)]
 
 

@@ -251,7 +251,8 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioResult:
-    """One fio run as read from its output, in any of its formats. `source`: `json+`, `json`, `text` or `diskspd`.
+    """One fio run as read from its output, in any of its formats. `source`: `json+`, `json`, `text`,
+    `diskspd` or `vdbench`.
 
     `ended` is when fio wrote it, in seconds since 1970; None where the source does not say, or not in which zone.
     `elapsed` is how long all of it took, in seconds, rounded up.

@@ -49,8 +49,11 @@ _REPEAT_STEM = re.compile(
     rf"^(?P<name>.*?)(?:(?:^|[-_. ]){_COUNTER}[-_. ]?\d{{1,6}}|[-_.]\d{{1,6}}| ?\(\d{{1,6}}\))$", re.IGNORECASE
 )
 _DIGITS = re.compile(r"(\d+)")
-_FIO_SIGNS = (b'"fio version"', b"(groupid=")
-"""What a file has that fio wrote, whether it can be read or not."""
+_SIGNS = (b'"fio version"', b"(groupid=", b" Starting RD=", b"Vdbench generated information")
+"""What a file has that fio or Vdbench wrote, whether it can be read or not."""
+
+_FLATFILE = "flatfile.html"
+"""Of a folder of Vdbench the one page that is read: the others tell of the same runs, or of parts of them."""
 
 _NAMED_MAX = 5
 """The most files without a result that are named of a folder."""
@@ -129,11 +132,12 @@ def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found
             seen += len(found)
             yield from found
         except ReadError as error:
-            if any(sign in content for sign in _FIO_SIGNS):
+            if any(sign in content for sign in _SIGNS):
                 say(f"left out {error.message}")
             others.append(printable(str(file.relative_to(path))))
     if not seen:
-        raise ReadError(f"{path}: no file in it holds a fio result", hint="virtune reads fio's JSON and its text")
+        hint = "virtune reads what fio, DiskSpd and Vdbench report"
+        raise ReadError(f"{path}: no file in it holds a fio result", hint=hint)
     if others:
         without = "other file that holds none" if len(others) == 1 else "other files that hold none"
         named = ", ".join(others[:_NAMED_MAX]) + (", ..." if len(others) > _NAMED_MAX else "")
@@ -147,6 +151,8 @@ def _files(folder: Path) -> Iterator[Path]:
     found: list[Path] = []
     for directory, folders, files in os.walk(folder):
         folders.sort()
+        if _FLATFILE in files:
+            files = [name for name in files if name == _FLATFILE or not name.endswith(".html")]  # noqa: PLW2901
         found += [Path(directory) / name for name in files if (Path(directory) / name).is_file()]
         if len(found) > FILES_MAX:
             raise ReadError(f"{folder} has more than {FILES_MAX:,} files", hint="name the folder of the results")

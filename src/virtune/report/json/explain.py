@@ -35,13 +35,13 @@ class _Result(TypedDict):
     name: Annotated[str, "The name of the file, of the arm and trial, or `standard input`."]
     source: Annotated[
         str,
-        "What was read: fio's JSON with or without bins, its text, or a report of DiskSpd.",
-        {"enum": ["json+", "json", "text", "diskspd"]},
+        "What was read: fio's JSON with or without bins, its text, or a report of DiskSpd or Vdbench.",
+        {"enum": ["json+", "json", "text", "diskspd", "vdbench"]},
         At("result.source"),
     ]
     fio: Annotated[
         str | None,
-        "The version of fio, as it calls itself (fio-3.33), or of DiskSpd; null where it does not say.",
+        "The version of fio, as it calls itself (fio-3.33), of DiskSpd or of Vdbench; null where it does not say.",
         At("result.version"),
     ]
     metrics: Annotated[

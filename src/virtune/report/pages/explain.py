@@ -97,9 +97,8 @@ def percentiles_of(measurements: Sequence[Measurement]) -> str | None:
 
 def _headline(item: Explained) -> Text:
     text = Text(item.name, style="bold")
-    source = {"text": "fio's text", "json": "fio's JSON", "json+": "fio's JSON+", "diskspd": "its report"}[
-        item.result.source
-    ]
+    sources = {"text": "fio's text", "json": "fio's JSON", "json+": "fio's JSON+"}
+    source = sources.get(item.result.source, "its report")
     text.append(f"  {item.result.version or 'fio'}, read from {source}", style="not bold dim")
     for load in _distinct(item.result.loads):
         text.append(f"\n  {describe(load)}", style="not bold")
