@@ -174,9 +174,9 @@ def import_(inputs: tuple[Path, ...], *, store: StorePlace, **asked: Any) -> Non
     FILE is what fio wrote, JSON, JSON+ or its text, or a report of DiskSpd or Vdbench. Of a FOLDER every result in it
     is read, bench-fio's folders too, and of a folder of Vdbench its flatfile.html. A file is an arm; files (and
     folders) whose names differ by a counter only, such as before-1.json and before-2.json, are repeats of one, and so
-    are several runs in one file (FILE:NUMBER is one of them). Subfolders of a single FOLDER are arms where they hold
-    the same jobs. Each fio job (each reporting group, where a file has several) is a workload. Files are kept byte
-    for byte.
+    are several runs in one file (FILE:NUMBER is one of them). The files of a folder of HCIBench are VMs that ran at
+    the same time, and one run. Subfolders of a single FOLDER are arms where they hold the same jobs. Each fio job
+    (each reporting group, where a file has several) is a workload. Files are kept byte for byte.
 
     A FILE.zip is a bundle of `virtune show export --bundle`: its study is stored as it was, once however often it is
     imported. Of one that has gone on since, the new trials are added.

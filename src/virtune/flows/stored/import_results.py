@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain, combinations, count
+from itertools import chain, combinations, count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.flows.stored.nights import Stored, nights_apart
 from virtune.flows.stored.show import current, study_id
 from virtune.model.errors import LoadError, ReadError, StorePlace, UsageError
-from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord, Waiver
+from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord, Waiver, of_guest
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import COPY, Weight
 from virtune.model.stack import Stack
@@ -46,14 +46,19 @@ FILES_MAX = 10_000
 _COUNTER = r"(?:run|round|rep|repeat|iter|iteration|pass|try)"
 _REPEAT_DIR = re.compile(rf"(?:{_COUNTER}[-_. ]?)?\d{{1,6}}", re.IGNORECASE)
 _REPEAT_STEM = re.compile(
-    rf"^(?P<name>.*?)(?:(?:^|[-_. ]){_COUNTER}[-_. ]?\d{{1,6}}|[-_.]\d{{1,6}}| ?\(\d{{1,6}}\))$", re.IGNORECASE
+    rf"^(?P<name>.*?)(?:(?:^|[-_. ]){_COUNTER}[-_. ]?\d{{1,6}}|[-_.](?:\d{{1,6}}|1\d{{9}})| ?\(\d{{1,6}}\))$",
+    re.IGNORECASE,
 )
+"""A counter at the end of a name, or the seconds since 1970 that HCIBench puts there."""
 _DIGITS = re.compile(r"(\d+)")
 _SIGNS = (b'"fio version"', b"(groupid=", b" Starting RD=", b"Vdbench generated information")
 """What a file has that fio or Vdbench wrote, whether it can be read or not."""
 
 _FLATFILE = "flatfile.html"
 """Of a folder of Vdbench the one page that is read: the others tell of the same runs, or of parts of them."""
+
+_HCIBENCH = "hcibench.cfg"
+"""HCIBench copies its configuration beside the results of its VMs: a file a VM, all of which ran at the same time."""
 
 _NAMED_MAX = 5
 """The most files without a result that are named of a folder."""
@@ -63,15 +68,15 @@ _LONGEST_ARM = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundResult:
-    """One run in a file. `place` is the file's folder below the named one; `run` tells the run from every other: the
-    file's device and inode, and its number there.
+    """One run in a file, or of VMs that ran together, each with a file. `place` is the folder below the named one;
+    `run` tells the run from every other: the (first) file's device and inode, and its number there.
     """
 
     arm: str
     shown: str
     place: tuple[str, ...]
     stem: str
-    content: bytes
+    contents: tuple[bytes, ...]
     result: FioResult
     parts: tuple[Part, ...]
     run: tuple[int, int, int]
@@ -102,6 +107,8 @@ def find_results(
             found = [
                 replace(one, arm=_without_counter(one.arm) or name) for one, name in zip(found, parents, strict=True)
             ]
+    for line in _at_once(found):
+        say(line)
     shown = _arm_names(one.arm for one in found)
     return tuple(replace(one, arm=shown[one.arm]) for one in found)
 
@@ -124,24 +131,60 @@ def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found
             say(f"{path}: {len(found)} runs, taken as repeats; `{path}:1` is the first of them alone")
         yield from found
         return
-    seen, others = 0, list[str]()
+    found, others = list[FoundResult](), list[str]()
     for file in _files(path):
         content = _content(file)
         try:
-            found = _found(file, file.relative_to(path), arm, content)
-            seen += len(found)
-            yield from found
+            found += _found(file, file.relative_to(path), arm, content)
         except ReadError as error:
             if any(sign in content for sign in _SIGNS):
                 say(f"left out {error.message}")
             others.append(printable(str(file.relative_to(path))))
-    if not seen:
+    yield from _together(path, found, say)
+    if not found:
         hint = "virtune reads what fio, DiskSpd and Vdbench report"
         raise ReadError(f"{path}: no file in it holds a fio result", hint=hint)
     if others:
         without = "other file that holds none" if len(others) == 1 else "other files that hold none"
         named = ", ".join(others[:_NAMED_MAX]) + (", ..." if len(others) > _NAMED_MAX else "")
-        say(f"{path}: {seen} result{'' if seen == 1 else 's'}, and {len(others)} {without}: {named}")
+        say(f"{path}: {len(found)} result{'' if len(found) == 1 else 's'}, and {len(others)} {without}: {named}")
+
+
+def _together(root: Path, found: Sequence[FoundResult], say: Callable[[str], None]) -> Iterator[FoundResult]:
+    """Yield one result for the VMs of each run of HCIBench, and every other as it is."""
+    runs: dict[object, list[FoundResult]] = {}
+    for one in found:
+        ran_together = root.joinpath(*one.place, _HCIBENCH).is_file()
+        runs.setdefault((one.place, one.run[-1]) if ran_together else one.run, []).append(one)
+    for vms in runs.values():
+        first, folder = vms[0], root.joinpath(*vms[0].place)
+        if len(vms) == 1:
+            yield first
+            continue
+        say(f"{folder}: {len(vms)} VMs of HCIBench, which ran at the same time, are one run")
+        result = replace(first.result, loads=tuple(load for vm in vms for load in vm.result.loads))
+        yield replace(
+            first,
+            shown=printable(str(folder), most=100),
+            place=tuple(map(_without_counter, first.place)),
+            stem=folder.name,
+            contents=tuple(content for vm in vms for content in vm.contents),
+            result=result,
+            parts=parts_of(result),
+        )
+
+
+def _at_once(found: Iterable[FoundResult]) -> Iterator[str]:
+    """Say of each arm's results, which are taken as repeats, that two of them ran at the same time."""
+    ends = sorted(
+        (one.arm, one.result.ended, number, one) for number, one in enumerate(found) if one.result.ended is not None
+    )
+    told = set[str]()
+    for (arm, end, _, one), (another, its_end, _, other) in pairwise(ends):
+        together = arm == another and its_end - end < other.result.seconds / 2 and one.contents != other.contents
+        if together and arm not in told and _shared([("", one.parts[0]), (arm, other.parts[0])]):
+            told.add(arm)
+            yield f"{one.shown} and {other.shown} ran at the same time: they are no repeats of each other"
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -196,7 +239,7 @@ def _found(path: Path, relative: Path, arm: str, content: bytes, *, only: int | 
             shown=shown if alone else f"{shown}:{number}",
             place=relative.parts[:-1],
             stem=relative.stem,
-            content=content if alone else run.text.encode(),
+            contents=(content if alone else run.text.encode(),),
             result=run.result,
             parts=parts_of(run.result),
             run=(*_identity(path), number),
@@ -297,10 +340,10 @@ def runs_of(found: Iterable[FoundResult]) -> list[Run]:
     """Derive each result's measurement; a failed one is kept with its reason. A copy is marked, and does not count
     beside what it is a copy of, in one arm.
     """
-    first: dict[bytes, FoundResult] = {}
+    first: dict[tuple[bytes, ...], FoundResult] = {}
     runs = []
     for one in found:
-        original = first.setdefault(one.content, one)
+        original = first.setdefault(one.contents, one)
         same = f"{one.shown} is byte for byte the same as {original.shown}"
         weight = Weight.INVALID if one.arm == original.arm else Weight.WARNING
         remark = COPY.remark(weight=weight, text=f"{same}: a copy is no second run, and shows no difference")
@@ -392,7 +435,8 @@ def _run(found: FoundResult, index: int) -> Run:
     part = found.parts[index]
     name = "fio.json" if found.result.source.startswith("json") else "fio.txt"
     about = {"file": found.shown, "group": part.group}
-    captures = (Capture(name=name, content=found.content), Capture(name=IMPORTED, content=json.dumps(about).encode()))
+    outputs = (Capture(name=of_guest(name, vm), content=content) for vm, content in enumerate(found.contents))
+    captures = (*outputs, Capture(name=IMPORTED, content=json.dumps(about).encode()))
     workload = workload_of(part, part.name, {k: v for k, v in part.options.items() if k in _OF_WORKLOAD})
     measurement, failure = None, None
     try:

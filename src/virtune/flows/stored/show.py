@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -81,7 +82,7 @@ def captures_of(store: "Store", study_id: str, number: int, name: str | None) ->
 
 
 def fio_outputs(store: "Store", study_id: str, number: int | None) -> list[tuple[str, bytes]]:
-    """Return fio's original output, with a label: of one trial, or of each arm's first trial."""
+    """Return fio's original output, with a label: of one trial, or of each arm's first trial; of every VM its own."""
     record = store.get(study_id)
     done = [trial for trial in record.trials if trial.measurement is not None]
     if number is None:
@@ -92,12 +93,14 @@ def fio_outputs(store: "Store", study_id: str, number: int | None) -> list[tuple
     if not chosen:
         which = "trial with a measurement" if number is None else f"measured trial {number}"
         raise StoreError(f"study {study_id} has no {which}")
-    return [
-        (f"{trial.trial.arm} (trial {trial.trial.number})", capture.content)
-        for trial in chosen
-        for capture in captures_of(store, study_id, trial.trial.number, None)
-        if capture.name in FIO_OUTPUTS
-    ]
+    found = []
+    for trial in (one.trial for one in chosen):
+        captures = captures_of(store, study_id, trial.number, None)
+        outputs = [one.content for one in captures if re.sub(r"-\d+(?=\.)", "", one.name) in FIO_OUTPUTS]
+        for vm, content in enumerate(outputs, 1):
+            which = f"trial {trial.number}, VM {vm}" if len(outputs) > 1 else f"trial {trial.number}"
+            found.append((f"{trial.arm} ({which})", content))
+    return found
 
 
 def _derived_anew(store: "Store", record: StudyRecord, trial: TrialRecord) -> TrialRecord:
