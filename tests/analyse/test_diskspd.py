@@ -104,7 +104,7 @@ def as_xml(targets: list[Facts], *spans: Facts) -> str:
         )
         for span in spans
     )  # fmt: skip
-    system = tag("System", tag("Tool", tag("Version", "2.2.0")))
+    system = tag("System", tag("ComputerName", "vm"), tag("Tool", tag("Version", "2.2.0")))
     found = "".join(figures_in_xml(span) for span in spans)
     return tag("Results", "\n", system, tag("Profile", tag("TimeSpans", asked)), found)
 
@@ -148,7 +148,9 @@ def both(targets: list[Facts], *spans: Facts) -> FioResult:
 
 
 def test_the_figures_are_those_of_the_report() -> None:
-    (load,) = both([TARGET], SPAN).loads
+    result = both([TARGET], SPAN)
+    assert result.host == "vm"
+    (load,) = result.loads
     assert (load.name, load.pattern, load.block_size, load.direct) == (PATH, "randrw", 8192, True)
     assert (load.jobs, load.depth, load.rate_asked_iops, load.engine, load.options) == (2, 8, None, None, None)
     read, write = load.streams

@@ -39,7 +39,7 @@ def figures(run: Facts, step: int | None) -> tuple[float, int, float]:
     share = run["reads"] / 100
     mean = run["resp"]["read"] * share + run["resp"]["write"] * (1 - share)
     warm = step is not None and step < run["first"]
-    size = run["size"] + (run["jitter"] * (step % 3) if step else 0)
+    size = run["size"] + run["jitter"] * (step % 3 if step else 1)
     return run["rate"] * (10 if warm else 1), size, mean
 
 

@@ -64,9 +64,15 @@ def split_reports(text: str) -> list[str]:
 def read_diskspd(text: str) -> FioResult:
     """Read one report; raises ReadError where DiskSpd cannot have written it, or wrote no figures."""
     version, loads = _of_xml(text) if _IN_XML.match(text) else _of_text(text)
+    host = re.search(r"<ComputerName>([^<\n]{1,200})<|^[ \t]*computer name: ([^\r\n]{1,200})", text, re.MULTILINE)
     if not loads:
         raise ReadError("this DiskSpd result has no figures", hint=_HINT)
-    return FioResult(source="diskspd", version=f"DiskSpd {version}" if version else "DiskSpd", loads=tuple(loads))
+    return FioResult(
+        source="diskspd",
+        version=f"DiskSpd {version}" if version else "DiskSpd",
+        loads=tuple(loads),
+        host=printable(host[1] or host[2]) if host else None,
+    )
 
 
 def _load(

@@ -255,7 +255,8 @@ class FioResult:
     `diskspd` or `vdbench`.
 
     `ended` is when fio wrote it, in seconds since 1970; None where the source does not say, or not in which zone.
-    `elapsed` is how long all of it took, in seconds, rounded up.
+    `elapsed` is how long all of it took, in seconds, rounded up. `host` is the name of the machine that loaded the
+    disk, None where the source does not say.
     """
 
     source: str
@@ -264,6 +265,7 @@ class FioResult:
     devices: tuple[DeviceUse, ...] = ()
     ended: float | None = None
     elapsed: float | None = None
+    host: str | None = None
 
     @property
     def streams(self) -> tuple[Stream, ...]:

@@ -340,6 +340,26 @@ def differing(one: Shape, other: Shape) -> list[tuple[str, str, str]]:
     return [(name, *values) for name, values in sorted(found.items())]
 
 
+UNLIKE_MIX = 0.05
+"""Loads of which the shares of reads, or the sizes of requests, differ by more than this are not the same."""
+
+
+def done_otherwise(one: Measurement | None, other: Measurement | None) -> Iterator[tuple[str, str, str]]:
+    """Yield what two runs did not do alike, with both values: programs of different makers do not say in one language
+    what they were asked for, and some do not say it at all.
+    """
+    mine, theirs = ({} if run is None else dict(run.values) for run in (one, other))
+    if not mine.get("iops") or not theirs.get("iops"):
+        return
+    shares = [values.get("read.iops", 0.0) / values["iops"] for values in (mine, theirs)]
+    split = [{"read.iops", "write.iops"} & values.keys() for values in (mine, theirs)]
+    if all(split) and abs(shares[0] - shares[1]) > UNLIKE_MIX:
+        yield "reads", f"{shares[0]:.0%}", f"{shares[1]:.0%}"
+    sizes = [values.get("bandwidth", 0.0) / values["iops"] for values in (mine, theirs)]
+    if min(sizes) > 0 and max(sizes) > min(sizes) * (1 + UNLIKE_MIX):
+        yield "size of a request", format_bytes(sizes[0]), format_bytes(sizes[1])
+
+
 def workload_of(part: Part, name: str, common: Mapping[str, str]) -> Workload:
     """Make a Workload of that name; `common` are options besides the shape that all its runs share."""
     jobs = tuple(
@@ -400,6 +420,8 @@ def _shape(clones: Sequence[LoadResult]) -> Mapping[str, str | None]:
     known["rw"], known["numjobs"] = first.pattern, str(jobs)
     known["bs"] = None if first.block_size is None else str(first.block_size)
     known["iodepth"] = None if depth is None else str(max(1, depth // jobs))
+    rates = [load.rate_asked_iops for load in clones]
+    known["rate_iops"] = f"{math.fsum(rate or 0 for rate in rates) / jobs:g}" if all(rates) else None
     return known
 
 

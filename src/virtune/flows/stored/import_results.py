@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
-from virtune.analyse.trial.measure import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
+from virtune.analyse.trial.measure import (
+    Part,
+    Shape,
+    differing,
+    done_otherwise,
+    parts_of,
+    shape_of,
+    slug_of,
+    workload_of,
+)
 from virtune.analyse.trial.rejection import pardons_of
 from virtune.bounded import file_and_run, read_up_to
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
@@ -312,7 +321,9 @@ _OF_WORKLOAD = ("direct", "ioengine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One arm under one workload, once, from any source. `name` is what its jobs are called."""
+    """One arm under one workload, once, from any source. `name` is what its jobs are called, `about` what its file
+    says of how it was measured.
+    """
 
     arm: str
     name: str
@@ -324,6 +335,7 @@ class Run:
     failure: str | None
     captures: tuple[Capture, ...] = ()
     in_force: InForce = field(default_factory=InForce)
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,9 +446,9 @@ def nothing_in_common(runs: Sequence[Run]) -> Iterator[str]:
 def _run(found: FoundResult, index: int) -> Run:
     part = found.parts[index]
     name = "fio.json" if found.result.source.startswith("json") else "fio.txt"
-    about = {"file": found.shown, "group": part.group}
+    of_file = {"file": found.shown, "group": part.group}
     outputs = (Capture(name=of_guest(name, vm), content=content) for vm, content in enumerate(found.contents))
-    captures = (*outputs, Capture(name=IMPORTED, content=json.dumps(about).encode()))
+    captures = (*outputs, Capture(name=IMPORTED, content=json.dumps(of_file).encode()))
     workload = workload_of(part, part.name, {k: v for k, v in part.options.items() if k in _OF_WORKLOAD})
     measurement, failure = None, None
     try:
@@ -444,6 +456,13 @@ def _run(found: FoundResult, index: int) -> Run:
     except LoadError as error:
         failure = error.message
     ended = found.result.ended
+    seconds = max((load.seconds for load in found.result.loads if load.group == part.group), default=0.0)
+    about = {
+        "program": found.result.version or "fio",
+        "host": found.result.host or "not known",
+        "direct": part.options.get("direct", "not known"),
+        "seconds": f"{seconds:.3g}" if seconds else "not known",
+    }
     return Run(
         arm=found.arm,
         name=part.name,
@@ -454,6 +473,7 @@ def _run(found: FoundResult, index: int) -> Run:
         measurement=measurement,
         failure=failure,
         captures=captures,
+        about=about,
     )
 
 
@@ -736,7 +756,10 @@ def _matched(runs: Sequence[Run], say: Callable[[str], None], *, different_jobs:
     extra: dict[str, dict[str, str]] = {arm: {} for arm in by_arm}
     for name in sorted(common):
         for arm, mine in by_arm.items():
-            for option, was, now in differing(base[name].shape, mine[name].shape):
+            found = differing(base[name].shape, mine[name].shape)
+            if not found and (base[name].about or mine[name].about):
+                found = [*done_otherwise(base[name].measurement, mine[name].measurement)]
+            for option, was, now in found:
                 if not different_jobs:
                     raise UsageError(
                         f"{name} is not the same job in {next(iter(by_arm))} and {arm}: {option} is {was} and {now}",
@@ -745,4 +768,29 @@ def _matched(runs: Sequence[Run], say: Callable[[str], None], *, different_jobs:
                     )
                 extra[arm][f"{name}: {option}"] = now
                 extra[next(iter(by_arm))][f"{name}: {option}"] = was
-    yield from (replace(run, options={**extra[run.arm], **run.options}) for run in runs if run.name in common)
+    runs = [run for run in runs if run.name in common]
+    apart = _measured_otherwise(runs)
+    for run in runs:
+        yield replace(run, options={**extra[run.arm], **apart.get(run.arm, {}), **run.options})
+
+
+_ASKED = ("rw", "bs", "iodepth", "rate_iops")
+_TOLD = ("program", *_ASKED, "direct", "seconds", "host")
+"""What is told of two sides where it is not the same, in this order."""
+
+
+def _measured_otherwise(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """Return by arm what is not the same of how they were measured, and what only some of them say of their load."""
+    said: dict[str, dict[str, set[str]]] = {}
+    for run in runs:
+        asked = {name: "+".join(job.get(name) or "none known" for job in run.shape) for name in _ASKED}
+        for key, value in (dict(run.about) | asked).items():
+            said.setdefault(key, {}).setdefault(run.arm, set()).add(value)
+    found: dict[str, dict[str, str]] = {}
+    for key in _TOLD:
+        values = {arm: " / ".join(sorted(one)) for arm, one in said.get(key, {}).items()}
+        # what all of them say of their loads was compared before
+        if len({*values.values()}) > 1 and (key not in _ASKED or "none known" in "".join(values.values())):
+            for arm, value in values.items():
+                found.setdefault(arm, {})[key] = value
+    return found
