@@ -134,7 +134,8 @@ Apr 12, 2019 ..Interval.. .ReqstdOps... ...cpu%...  read ....read..... ....write
 
 
 def test_what_was_printed_again_and_again_are_several_runs() -> None:
-    runs = read_runs(as_table(RUN) + as_table(RUN | {"rate": 4000.0}))
+    failed = "Vdbench distribution: vdbench504\n\n* Minimum required Java version for Vdbench is 1.5.0;\n"
+    runs = read_runs(as_table(RUN) + failed + as_table(RUN | {"rate": 4000.0}))
     assert [round(run.result.loads[0].iops) for run in runs] == [5000, 4000]
     assert [read_result(run.text) for run in runs] == [run.result for run in runs]
 
@@ -174,6 +175,12 @@ def test_what_vdbench_cannot_have_written_is_refused(form: Form, pattern: str, b
     with pytest.raises(ReadError, match=says) as refused:
         read_result(broken)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("form", [as_table, as_flat])
+def test_more_runs_than_anybody_starts_are_refused(form: Form) -> None:
+    with pytest.raises(ReadError, match="more than 1,000 runs"):
+        read_result(form(*[RUN | {"count": 2}] * 1001))
 
 
 def test_folders_of_two_sides_are_compared_by_their_flatfiles(user: User, tmp_path: Path) -> None:

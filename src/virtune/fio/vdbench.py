@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from virtune.fio.diskspd import number_in
 from virtune.model.errors import ReadError
@@ -43,6 +43,7 @@ _UNLIMITED = 9_999_977
 _MIB = 1024**2
 _MS = 1e6
 _DAY = 86_400
+_MOST_RUNS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +74,18 @@ def is_vdbench(text: str) -> bool:
 def split_executions(text: str) -> list[str]:
     """Return what each execution printed, where a text has several, one after the other."""
     begins = [found.start() for found in re.finditer(r"^Vdbench distribution:", text, re.MULTILINE)][1:]
-    return [text[begin:end] for begin, end in zip([0, *begins], [*begins, len(text)], strict=True)]
+    parts = [text[begin:end] for begin, end in zip([0, *begins], [*begins, len(text)], strict=True)]
+    return [part for part in parts if is_vdbench(part)]
 
 
 def read_vdbench(text: str) -> FioResult:
     """Read one report; raises ReadError where Vdbench cannot have written it, or wrote no average."""
     titles = _IN_FLAT.search(text)
     plain = re.sub(r"<[^<>\n]{0,300}>", "", text.replace("\r\n", "\n"))
-    runs = list(_of_table(plain) if titles is None else _of_flat(titles[0].lower().split(), plain))
-    runs = [run for run in runs if not run.name.startswith(_FORMATS)]
+    found = _of_table(plain) if titles is None else _of_flat(titles[0].lower().split(), plain)
+    runs = [run for run in islice(found, _MOST_RUNS + 1) if not run.name.startswith(_FORMATS)]
+    if len(runs) > _MOST_RUNS:
+        raise ReadError(f"this Vdbench result has more than {_MOST_RUNS:,} runs", hint="give a part of it")
     if not runs:
         raise ReadError("this Vdbench result has no run that measured", hint=_HINT)
     counts, seen = Counter(run.name for run in runs), Counter[str]()
