@@ -354,9 +354,13 @@ def _different(study: Study, *, shape: bool) -> list[str]:
     (`randread: iodepth`), its shape, and those of what is loaded, or the others. Seeds differ by nature.
     """
     said, found = {arm.name: dict(arm.options) for arm in study.arms if arm.options}, []
+    two_programs = any("program" in options for options in said.values())
     for name in dict.fromkeys(key for options in said.values() for key in options if key != "randseed"):
         values = {arm: options.get(name, "not shown") for arm, options in said.items()}
-        if len(set(values.values())) > 1 and (": " in name or name in _OF_THE_LOAD) == shape:
+        # what only one of two programs tells of its load is no known difference
+        untold = two_programs and {"not shown", "not known"} & {*values.values()}
+        of_load = name in _OF_THE_LOAD and not untold
+        if len(set(values.values())) > 1 and (": " in name or of_load) == shape:
             shown = (f"{arm}: {cut_text(value, _SHOWN_MAX)}" for arm, value in values.items())
             found.append(f"{name} ({', '.join(shown)})")
     return found
