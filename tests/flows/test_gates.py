@@ -98,7 +98,7 @@ def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
 @pytest.mark.long(always="three attempts are made in each run, above, and a study is killed in test_study.py")
 def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:
     with reading(user):
-        process = user.start("compare", "measure", *METAL, *SHORT)
+        process = user.start("compare", "measure", *METAL, *SHORT, "-v")
         assert process.stderr is not None
         for line in process.stderr:
             if "disturbed (" in line:
