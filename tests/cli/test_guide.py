@@ -116,7 +116,7 @@ def readers_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one = next((EXAMPLES / "before").iterdir())
     for name in ("result", "before", "after", "monday", "tuesday"):
         shutil.copy(one, place / f"{name}.json")
-    for name in ("monday", "tuesday", "bench-fio-output"):
+    for name in ("monday", "tuesday", "bench-fio-output", "vmware", "kvm"):
         shutil.copytree(EXAMPLES / "before", place / name)
     for name in ("before.txt", "after.txt", "article.txt"):
         both = [(CAPTURES / "fio" / f"study1-{run}.txt").read_text() for run in ("before", "after")]
