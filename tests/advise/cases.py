@@ -75,6 +75,7 @@ PIN = "<cputune><vcpupin vcpu='0' cpuset='{}'/></cputune>"
 BESIDE = f"{ONE}<cputune><vcpupin vcpu='0' cpuset='0'/><iothreadpin iothread='1' cpuset='{{}}'/></cputune>"
 MAPPED = b"><iothreads><iothread id='1'/><iothread id='2'/></iothreads></driver>"
 CHAIN = "<backingStore><backingStore><backingStore><backingStore/></backingStore></backingStore></backingStore>"
+SECOND = "<disk type='file'>{}<target dev='vdb' bus='virtio'/></disk>"
 IOTUNE = "<iotune><total_iops_sec>500</total_iops_sec></iotune>"
 
 XL = "disk = ['{}']"
@@ -192,6 +193,16 @@ CASES: dict[str, tuple[Case, Case]] = {
         on(xml(rest=BESIDE.format(0)), cpus=2, online=(0, 1)),
         on(xml(rest=BESIDE.format(1)), cpus=2, online=(0, 1)),
     ),
+    "R89": (on(xml("error_policy='ignore'")), on(xml("error_policy='stop'"))),
+    "R91": (
+        on(xml("cache='writethrough'", inner="<shareable/>")),
+        on(xml("cache='directsync'", inner="<shareable/>")),
+    ),
+    "R92": (
+        on(xml(more=SECOND.format("<source file='/d'/>"), kind="file")),
+        on(xml(more=SECOND.format("<source file='/e'/>"), kind="file")),
+    ),
+    "R90": (on(xml("rerror_policy='ignore'")), on(xml("rerror_policy='report'"))),
     "R88": (
         on(xml(rest=BESIDE.format(3)), cpus=4, nodes={0: "0-1", 1: "2-3"}),
         on(xml(rest=BESIDE.format(1)), cpus=4, nodes={0: "0-1", 1: "2-3"}),

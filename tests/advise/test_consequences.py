@@ -43,6 +43,16 @@ def test_a_cache_mode_risks_data_only_where_it_promises_less(now: str, then: str
 
 
 @pytest.mark.parametrize(
+    ("now", "then", "worst"),
+    [("none", "writeback", "data"), ("none", "writethrough", "data"), ("writeback", "none", "performance"),
+     ("none", "", "performance")],
+)  # fmt: skip
+def test_a_disk_that_vms_share_risks_data_in_any_page_cache(now: str, then: str, worst: str) -> None:
+    shared = on(xml(f"cache='{now}'", inner="<shareable/>")).subject.domain
+    assert Consequences(shared).risk(read_turn(f"disk.cache@vda={then}")) == worst
+
+
+@pytest.mark.parametrize(
     ("words", "worst"),
     [
         ("disk.discard@vda=unmap", "data"),

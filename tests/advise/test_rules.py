@@ -17,6 +17,7 @@ from tests.advise.cases import (
     PIN,
     QCOW2_BIG,
     SCSI,
+    SECOND,
     SPARSE,
     XL,
     Case,
@@ -51,6 +52,21 @@ FILTER = "<throttlefilters><throttlefilter group='{}'/></throttlefilters>"
 def lun(bus: str) -> bytes:
     return xml(bus=bus).replace(b"device='disk'", b"device='lun'")
 
+
+KUBEVIRT = """apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {{name: a}}
+spec:
+  domain:
+    devices:
+      disks:
+      - name: root
+        disk: {{bus: virtio}}
+        {}
+  volumes:
+  - name: root
+    persistentVolumeClaim: {{claimName: root}}
+"""
 
 MORE: tuple[tuple[str, Case, Case], ...] = (
     ("R70", other(XL.format("/srv/a.raw,raw,xvda,rw")), other(XL.format("/dev/vg/a,raw,xvda,rw"))),
@@ -136,6 +152,55 @@ MORE: tuple[tuple[str, Case, Case], ...] = (
         on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=256 * 1024**3, extended_l2=False)),
     ),
     ("R25", on(xml(kind="file"), SPARSE), on(xml(kind="file", inner="<shareable/>"), SPARSE)),
+    ("R76", on(xml(inner="<transient/>")), on(xml(inner="<transient/><readonly/>"))),
+    ("R76", other("virtio0: a:b,snapshot=1\n"), other("virtio0: a:b,snapshot=0\n")),
+    ("R76", other("kvm -drive file=/a,snapshot=on"), other("kvm -drive file=/a")),
+    (
+        "R76",
+        other("kvm -snapshot -drive file=/a"),
+        other("kvm -snapshot -drive file=/a,snapshot=off -blockdev file,node-name=b,filename=b -device nvme,drive=b"),
+    ),
+    ("R91", on(xml("cache='unsafe'", inner="<shareable/>")), on(xml(inner="<shareable/>"))),
+    (
+        "R91",
+        other("kvm -drive file=/a,if=none,id=a -device virtio-blk,drive=a,share-rw=on"),
+        other("kvm -drive file=/a,if=none,id=a,cache=none -device virtio-blk,drive=a,share-rw=on"),
+    ),
+    (
+        "R91",
+        other(KUBEVIRT.format("shareable: true\n        cache: writeback")),
+        other(KUBEVIRT.format("shareable: true")),
+    ),
+    (
+        "R92",
+        on(xml(more=SECOND.format("<source file='/d'/><shareable/>"), kind="file")),
+        on(xml(more=SECOND.format("<source file='/d'/><readonly/>"), kind="file")),
+    ),
+    (
+        "R92",
+        on(xml(more=SECOND.format("<source file='/d'/>"), kind="file", inner="<shareable/>")),
+        on(xml(more=SECOND.format("<source file='/d'/><shareable/>"), kind="file", inner="<shareable/>")),
+    ),
+    ("R92", other("scsi0: a:b\nscsi1: a:b\n"), other("scsi0: a:b\nscsi1: a:b,snapshot=1\n")),
+    (
+        "R92",
+        other("kvm -blockdev file,node-name=a,filename=/a -device virtio-blk,drive=a -device virtio-blk,drive=a"),
+        other("kvm -drive file=/a -drive file=/b"),
+    ),
+    ("R89", other("virtio0: a:b,werror=ignore,rerror=ignore\n"), other("virtio0: a:b,werror=enospc\n")),
+    ("R90", other("virtio0: a:b,rerror=ignore\n"), other("virtio0: a:b,werror=ignore\n")),
+    ("R89", other("kvm -drive file=/a,werror=ignore"), other("kvm -drive file=/a,werror=report")),
+    (
+        "R89",
+        other("kvm -drive file=/a,if=none,id=a -device virtio-blk,drive=a,werror=ignore"),
+        other("kvm -drive file=/a,if=none,id=a,werror=ignore -device virtio-blk,drive=a,werror=stop"),
+    ),
+    (
+        "R90",
+        other("kvm -drive file=/a,if=none,id=a,rerror=ignore -device virtio-blk,drive=a,rerror=auto"),
+        other("kvm -blockdev file,node-name=a,filename=/a -device virtio-blk,drive=a,werror=ignore"),
+    ),
+    ("R89", other(KUBEVIRT.format("errorPolicy: ignore")), other(KUBEVIRT.format("errorPolicy: report"))),
     (
         "R13",
         runs(xml("io='io_uring'"), xml("io='io_uring'"), rings=0, qemu=(10, 1)),

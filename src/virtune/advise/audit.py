@@ -4,6 +4,7 @@ what a change of a disk takes (a restart, say) and risks, judged by its value an
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from virtune.advise import device, durability, engine, placement
@@ -18,6 +19,7 @@ from virtune.model.domain import (
     DomainDisk,
     SettingChange,
     cache_of,
+    in_page_cache,
 )
 from virtune.model.finding import UNKNOWN_STATE, Finding, Need, NotLookedAt, Rule, Seen, Subject
 from virtune.model.knob import Change, Risk
@@ -73,6 +75,8 @@ class Consequences:
         if change.knob == "disk.cache":
             disk = self._disks.get(change.at)
             now = _PROMISES.get(cache_of(disk), 1) if disk is not None else 1
+            if disk is not None and disk.shareable and in_page_cache(replace(disk, cache=change.value)):
+                return Risk.DATA  # other hosts write to it
             return Risk.DATA if _PROMISES.get(change.value or "writeback", 1) < now else Risk.PERFORMANCE
         if change.knob in ("device.werror", "device.rerror") and change.value != "ignore":
             return Risk.AVAILABILITY

@@ -3,8 +3,8 @@
 
 from collections.abc import Iterator
 
-from virtune.advise.rule import rule, turn, words
-from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX, DomainDisk
+from virtune.advise.rule import direct_of, rule, turn, words
+from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX, DiskSource, DomainDisk, cache_of, in_page_cache
 from virtune.model.finding import Seen, Subject
 from virtune.model.text import format_share
 
@@ -20,6 +20,41 @@ def unsafe_cache(subject: Subject) -> Iterator[Seen]:
         if disk.cache == "unsafe" and not disk.transient:
             turns = turn(disk, "disk.cache", "none")
             yield Seen(at=disk, seen="cache=unsafe", advice="set cache=none (or writeback)", turns=turns)
+
+
+@rule("R89")
+def write_errors_hidden(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
+    if disk.werror == "ignore":
+        turns = turn(disk, "device.werror", None)
+        yield Seen(seen="failed writes are ignored", advice="take it away: QEMU reports them by default", turns=turns)
+
+
+@rule("R90")
+def read_errors_hidden(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
+    if disk.rerror == "ignore":
+        turns = turn(disk, "device.rerror", None)
+        yield Seen(seen="failed reads are ignored", advice="take it away: QEMU reports them by default", turns=turns)
+
+
+@rule("R91")
+def shared_through_the_page_cache(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
+    if disk.shareable and disk.opened_here and in_page_cache(disk):
+        cache = cache_of(disk)
+        direct = direct_of(cache)
+        turns = turn(disk, "disk.cache", direct)
+        yield Seen(seen=f"a shared disk with cache={cache}", advice=f"set cache={direct}", turns=turns)
+
+
+@rule("R92")
+def one_image_twice(subject: Subject) -> Iterator[Seen]:
+    first: dict[DiskSource, DomainDisk] = {}
+    for disk in subject.disks:
+        if not disk.opened_here or disk.transient:  # of a transient one QEMU writes an overlay
+            continue
+        other = first.setdefault(disk.source, disk)
+        if other is not disk and not (disk.shareable and other.shareable):
+            seen = f"{disk.source.name} is the image of {other.target} too"
+            yield Seen(at=disk, seen=seen, advice="give each disk an image of its own, or make both shareable")
 
 
 @rule("R04")

@@ -3,8 +3,17 @@
 
 from collections.abc import Iterator
 
-from virtune.advise.rule import below, io_uring_crawls_on_ahci, io_uring_hangs, measuring, rule, turn, words
-from virtune.model.domain import DIRECT_UNSAFE, DomainDisk, cache_of
+from virtune.advise.rule import (
+    below,
+    direct_of,
+    io_uring_crawls_on_ahci,
+    io_uring_hangs,
+    measuring,
+    rule,
+    turn,
+    words,
+)
+from virtune.model.domain import DomainDisk, cache_of, in_page_cache
 from virtune.model.finding import Seen, Subject
 from virtune.model.stack import DIRECT_CACHES, THROUGH_CACHES
 
@@ -24,8 +33,8 @@ BACKING_MAX = 2
 @rule("R10")
 def native_without_direct(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     cache = cache_of(disk)
-    if disk.io == "native" and disk.opened_here and cache not in DIRECT_CACHES and DIRECT_UNSAFE not in disk.options:
-        direct = "directsync" if cache in THROUGH_CACHES else "none"  # as durable as it is
+    if disk.io == "native" and disk.opened_here and in_page_cache(disk):
+        direct = direct_of(cache)
         yield Seen(
             seen=f"io=native with cache={cache}",
             advice=f"set cache={direct}",

@@ -104,11 +104,19 @@ def few_nvme_slots(subject: Subject) -> Iterator[Seen]:
             yield Seen(at=disk, seen="ioslots is not set (8)", advice="at depth 8 and more, compare with ioslots=64")
 
 
+_TRANSIENT = {"libvirt": "<transient/>", "proxmox": "snapshot=1", "qemu": "snapshot=on, or -snapshot"}
+"""What throws away what was written to a disk, by the language; where it is what a volume is for, nothing is said."""
+
+
 @rule("R76")
 def data_vanishes(subject: Subject) -> Iterator[Seen]:
     for disk in _of(subject, "vmx"):
         if "independent-nonpersistent" in disk.options:
             yield Seen(at=disk, seen="mode independent-nonpersistent", advice='set mode = "independent-persistent"')
+    word = _TRANSIENT.get(subject.domain.language)
+    for disk in subject.disks:
+        if disk.transient and word is not None:
+            yield Seen(at=disk, seen=word, advice="take it away, unless the disk is scratch space")
 
 
 @rule("R77")

@@ -20,7 +20,7 @@ from virtune.model.contradictions import contradictions
 from virtune.model.domain import DomainDisk, SettingChange, disk_of
 from virtune.model.finding import Check, Confidence, Need, Rule, Seen, Severity, Subject, Version
 from virtune.model.knob import Change, Risk
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import THROUGH_CACHES, Disk, Stack
 
 Asked = TypeVar("Asked", Check, Callable[[Subject, DomainDisk], Iterator[Seen]])
 
@@ -78,6 +78,11 @@ def _of_each_disk(check: Callable[..., Iterator[Seen]]) -> Check:
 def turn(disk: DomainDisk, knob: str, value: str | None) -> tuple[SettingChange, ...]:
     """Return the one change that gives a disk a setting, or takes it away."""
     return (SettingChange(knob=knob, at=disk.target, value=value),)
+
+
+def direct_of(cache: str) -> str:
+    """Return the cache mode without the page cache that is as durable as another."""
+    return "directsync" if cache in THROUGH_CACHES else "none"
 
 
 def below(version: Version | None, limit: Version) -> bool:

@@ -398,6 +398,7 @@ def _disk(disk: Node, spec: Node, threads: _Threads, queues: int | None, default
         cache=disk.text("cache") or "none",
         io=io if io in ("native", "threads") else None,
         discard="unmap",
+        werror=disk.text("errorPolicy") or None,
         iothread=thread,
         mapping=mapping,
         queues=queues if bus == "virtio" else None,

@@ -255,6 +255,8 @@ def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus
         io=option(options, "aio"),
         discard={"on": "unmap", "ignore": "ignore"}.get(discard or ""),
         detect_zeroes=("unmap" if discard == "on" else "on") if zeroes else "off",
+        werror=option(options, "werror"),
+        rerror=option(options, "rerror"),
         limits=tuple(_limits(options, setting)),
         controller=controller,
         rotation_rate=1 if truth(option(options, "ssd")) else None,

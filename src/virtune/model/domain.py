@@ -8,7 +8,7 @@ the one to the other, with QEMU's defaults for values that are not written.
 from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
-from virtune.model.stack import LIMITS, Aio, Cache, DetectZeroes, Discard, Disk, Format
+from virtune.model.stack import DIRECT_CACHES, LIMITS, Aio, Cache, DetectZeroes, Discard, Disk, Format
 
 SourceKind = Literal["file", "block", "network", "volume", "nvme", "vhostuser", "vhostvdpa", "dir", "none"]
 
@@ -48,7 +48,7 @@ class DomainDisk:
     """One disk of a domain: where its data lies, how QEMU opens it, and which device the guest sees.
 
     `mapping` are the IOThreads its queues are spread over, `limits` the throttle's settings by libvirt's names,
-    which disks of one `limits_group` have together,
+    which disks of one `limits_group` have together, `werror` and `rerror` what is done of a failed write or read,
     `backing` is how many backing files it has, where the configuration lists them. `line` is its line in the
     configuration, and `options` are options of other systems than libvirt that have no attribute here
     (`direct-io-safe`; `cache.direct` of one whose cache is `unsafe` and which is opened with O_DIRECT all the same).
@@ -66,6 +66,8 @@ class DomainDisk:
     discard: str | None = None
     detect_zeroes: str | None = None
     copy_on_read: str | None = None
+    werror: str | None = None
+    rerror: str | None = None
     iothread: int | None = None
     mapping: tuple[int, ...] = ()
     queues: int | None = None
@@ -210,6 +212,11 @@ def disk_of(disk: DomainDisk) -> Disk | None:
         detect_zeroes=cast("DetectZeroes", disk.detect_zeroes or "off"),
         throttle_iops=limits.get("total_iops_sec") or None,
     )
+
+
+def in_page_cache(disk: DomainDisk) -> bool:
+    """Whether this host's page cache stands between the disk and its image."""
+    return cache_of(disk) not in DIRECT_CACHES and DIRECT_UNSAFE not in disk.options
 
 
 def cache_of(disk: DomainDisk) -> str:

@@ -178,6 +178,8 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
         discard=_said(driver, "discard"),
         detect_zeroes=_said(driver, "detect_zeroes"),
         copy_on_read=driver.get("copy_on_read"),
+        werror=_said(driver, "error_policy"),
+        rerror=_said(driver, "rerror_policy"),
         iothread=_attribute(driver, "iothread"),
         mapping=_mapping(driver),
         queues=_attribute(driver, "queues"),

@@ -356,6 +356,8 @@ class OpenedDisk:
     discard: str | None = None
     detect_zeroes: str | None = None
     copy_on_read: str | None = None
+    werror: str | None = None
+    rerror: str | None = None
     read_only: bool = False
     cdrom: bool = False
     snapshot: bool = False
@@ -456,6 +458,8 @@ def of_drive(drive: Options) -> OpenedDisk:
         discard=_discard(drive),
         detect_zeroes=drive.get("detect-zeroes"),
         copy_on_read=drive.get("copy-on-read"),
+        werror=drive.get("werror"),
+        rerror=drive.get("rerror"),
         read_only="on" in (drive.get("readonly"), drive.get("read-only")) or cdrom,
         cdrom=cdrom,
         snapshot=drive.get("snapshot") == "on",
@@ -580,11 +584,12 @@ def _completed(options: Sequence[tuple[str, Options]]) -> Iterator[tuple[str, Op
 
 
 def _named(options: Sequence[tuple[str, Options]], bus: str) -> Iterator[tuple[str, Options]]:
-    """Each option, a drive with its interface, and without an id with the one that QEMU's monitor calls it by
+    """Each option, a drive with its interface and `-snapshot`, and without an id with the one of QEMU's monitor
     (`virtio0`, `ide1-cd0`): its interface and its place there (QEMU, drive_new). `bus` is the machine's default.
     """
     units = {"ide": 1 if bus == "sata" else 2, "scsi": 7}
     after: dict[tuple[str, int], int] = {}
+    thrown_away = {"snapshot": "on"} if any(flag == "snapshot" for flag, _ in options) else {}
     for flag, one in options:
         if flag != "drive":
             yield flag, one
@@ -599,7 +604,7 @@ def _named(options: Sequence[tuple[str, Options]], bus: str) -> Iterator[tuple[s
         after |= {(interface, number): place + 1 for number in passed}  # of all at once: lines may be made to be slow
         medium = "-cd" if one.get("media") == "cdrom" else "-hd"
         at = f"{place // wide}{medium}{place % wide}" if wide else f"{place}"
-        yield flag, {"id": f"{interface}{at}", **one, "if": interface}
+        yield flag, {"id": f"{interface}{at}", **thrown_away, **one, "if": interface}
 
 
 def _elsewhere(options: Sequence[tuple[str, Options]]) -> Iterator[str]:
@@ -736,6 +741,7 @@ def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, tar
     controller = around.controllers.get(parent)
     if bus == "ide" and driver and parent in around.sata:
         bus = "sata"
+    own = {key: word for key, word in one.items() if word != "auto"}  # the other words are its drive's
     kind = "lun" if driver == "scsi-block" else "floppy" if bus == "fdc" else "disk"
     return DomainDisk(
         target=target,
@@ -750,6 +756,8 @@ def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, tar
         discard=opened.discard,
         detect_zeroes=opened.detect_zeroes,
         copy_on_read=opened.copy_on_read,
+        werror=own.get("werror", opened.werror),
+        rerror=own.get("rerror", opened.rerror),
         iothread=around.threads.get(one.get("iothread", "")),
         mapping=_mapping(one, around.threads),
         queues=_number(one.get("num-queues")),
