@@ -91,6 +91,17 @@ MORE: tuple[tuple[str, Case, Case], ...] = (
     ),
     ("R10", on(xml("io='native'")), on(xml("io='native'", inner="<shareable/>"))),
     ("R36", on(xml("queues='1025'")), on(xml("queues='65535'"))),
+    # libvirt takes 0 for what is not set, QEMU refuses it
+    (
+        "R36",
+        other("kvm -drive file=/a,if=none,id=a -device virtio-blk,drive=a,num-queues=0"),
+        on(xml("queues='0' queue_size='0'")),
+    ),
+    (
+        "R34",
+        other("kvm -smp 4 -drive file=/a,if=none,id=a -device virtio-blk,drive=a,num-queues=1"),
+        other("kvm -smp 4 -drive file=/a,if=none,id=a -device virtio-blk,drive=a,num-queues=0"),
+    ),
     # QEMU's two flags have one word, which does not tell that the page cache is passed by
     (
         "R10",

@@ -180,7 +180,7 @@ def mapping_on_qcow2(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
 def one_queue_for_many(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     old = below(version_of_machine(subject.domain.machine, subject.host.qemu), (5, 2))
     few = disk.queues if disk.queues is not None else 1 if old else None
-    if disk.bus == "virtio" and few is not None and few < subject.domain.vcpus and disk.opened_here:
+    if disk.bus == "virtio" and few is not None and 0 < few < subject.domain.vcpus and disk.opened_here:
         yield Seen(
             seen=f"{few} queue{'' if few == 1 else 's'} for {subject.domain.vcpus} vCPUs",
             advice="compare with one a vCPU",

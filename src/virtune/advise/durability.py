@@ -4,7 +4,16 @@
 from collections.abc import Iterator
 
 from virtune.advise.rule import direct_of, rule, turn, words
-from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX, DiskSource, DomainDisk, cache_of, in_page_cache
+from virtune.model.domain import (
+    QUEUES_AUTO,
+    QUEUES_MAX,
+    SCSI_QUEUES_AUTO,
+    SCSI_QUEUES_MAX,
+    DiskSource,
+    DomainDisk,
+    cache_of,
+    in_page_cache,
+)
 from virtune.model.finding import Seen, Subject
 from virtune.model.text import format_share
 
@@ -94,10 +103,17 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
             turns = turn(disk, "device.queue_size", "256")
             yield Seen(at=disk, seen=f"queue_size={size}", advice="set 256, QEMU's default", turns=turns)
         queues = disk.queues
-        if disk.bus == "virtio" and queues is not None and QUEUES_MAX < queues != QUEUES_AUTO:
-            advice = f"set one for each vCPU; QEMU takes at most {QUEUES_MAX:,}"
+        if disk.bus == "virtio" and queues is not None and not 1 <= queues <= QUEUES_MAX and queues != QUEUES_AUTO:
+            advice = f"set one for each vCPU; QEMU takes 1 to {QUEUES_MAX:,}"
             turns = turn(disk, "device.num_queues", str(min(subject.domain.vcpus, QUEUES_MAX)))
             yield Seen(at=disk, seen=f"queues={queues}", advice=advice, turns=turns)
+        for said, todo in disk.refused:
+            yield Seen(at=disk, seen=said, advice=todo or "give it a number that QEMU takes")
+    for one in subject.domain.controllers if subject.domain.language == "qemu" else ():
+        number = SCSI_QUEUES_AUTO if one.queues is None else one.queues
+        if not 1 <= number <= SCSI_QUEUES_MAX and number != SCSI_QUEUES_AUTO:
+            advice = f"set one for each vCPU; QEMU takes 1 to {SCSI_QUEUES_MAX:,}"
+            yield Seen(at=one, seen=f"num_queues={number}", advice=advice)
 
 
 @rule("R83")

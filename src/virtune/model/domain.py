@@ -40,6 +40,9 @@ class DiskSource:
 QUEUES_MAX, QUEUES_AUTO = 1024, 65535
 """The most queues of a virtio-blk disk (QEMU's VIRTIO_QUEUE_MAX), and its word for one for each vCPU."""
 
+SCSI_QUEUES_MAX, SCSI_QUEUES_AUTO = QUEUES_MAX - 2, 2**32 - 1
+"""The same of a virtio-scsi controller, which has two more queues, of events and commands."""
+
 DIRECT_UNSAFE = "cache.direct"
 
 
@@ -50,8 +53,9 @@ class DomainDisk:
     `mapping` are the IOThreads its queues are spread over, `limits` the throttle's settings by libvirt's names,
     which disks of one `limits_group` have together, `werror` and `rerror` what is done of a failed write or read,
     `backing` is how many backing files it has, where the configuration lists them. `line` is its line in the
-    configuration, and `options` are options of other systems than libvirt that have no attribute here
-    (`direct-io-safe`; `cache.direct` of one whose cache is `unsafe` and which is opened with O_DIRECT all the same).
+    configuration, `refused` is what QEMU refuses of a command line, with what to do, and `options` are options of
+    other systems than libvirt that have no attribute here (`direct-io-safe`; `cache.direct` of one whose cache is
+    `unsafe` and which is opened with O_DIRECT all the same).
     """
 
     target: str
@@ -82,6 +86,7 @@ class DomainDisk:
     read_only: bool = False
     shareable: bool = False
     transient: bool = False
+    refused: tuple[tuple[str, str], ...] = ()
     options: frozenset[str] = frozenset()
 
     @property

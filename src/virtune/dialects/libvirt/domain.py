@@ -182,8 +182,8 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
         rerror=_said(driver, "rerror_policy"),
         iothread=_attribute(driver, "iothread"),
         mapping=_mapping(driver),
-        queues=_attribute(driver, "queues"),
-        queue_size=_attribute(driver, "queue_size"),
+        queues=_attribute(driver, "queues") or None,  # libvirt takes 0 for what is not set
+        queue_size=_attribute(driver, "queue_size") or None,
         ioeventfd=driver.get("ioeventfd"),
         metadata_cache_bytes=_bytes(size) if size is not None else None,
         limits=_limits_of(disk, [groups.get(name, ()) for name in filters]),
@@ -267,7 +267,7 @@ def _controller(one: Element) -> Controller:
         index=index,
         line=one.line,
         model=model,
-        queues=_attribute(driver, "queues"),
+        queues=_attribute(driver, "queues") or None,
         iothread=_attribute(driver, "iothread"),
         mapping=_mapping(driver),
     )

@@ -8,8 +8,9 @@ Only settings that virtune's changes can cause are checked: libvirt itself decid
 from collections.abc import Iterator, Mapping
 
 from virtune.dialects.libvirt.domain import bus_of, domain_element, target_of, threads_in
+from virtune.dialects.qemu.refused import refused_limits, refused_numbers
 from virtune.dialects.text.xml import Element, read_document
-from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX
+from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX, SCSI_QUEUES_AUTO, SCSI_QUEUES_MAX
 from virtune.model.errors import PlanError
 
 VIRTIO_WORDS = (
@@ -34,19 +35,8 @@ _VHOST_USER_LACKS = (
     "cache", "io", "error_policy", "rerror_policy", "discard", "iothread", "detect_zeroes", "copy_on_read",
     "ioeventfd",
 )  # fmt: skip
-_LIMIT_MAX = 10**15
-"""QEMU_BLOCK_IOTUNE_MAX: the largest limit that libvirt passes on."""
-
-SCSI_QUEUES_MAX, SCSI_QUEUES_AUTO = QUEUES_MAX - 2, 2**32 - 1
-"""QEMU's VIRTIO_QUEUE_MAX less a controller's two queues of events and commands; and its word for one a vCPU."""
-
-ROTATION_MAX = 2**16 - 1
-
 _BANDWIDTH = {"iothread_quota": (1000, 17592186044415), "iothread_period": (1000, 1000000)}
 """Microseconds: what libvirt takes (virDomainDefCputuneValidate); 0 and less is no bound."""
-
-_LIMITED = ("bytes_sec", "iops_sec")
-_WAYS = ("total", "read", "write")
 
 
 def require_accepted(before: bytes, after: bytes) -> None:
@@ -164,11 +154,11 @@ def _bus_words(disk: Element, name: str, bus: str) -> Iterator[tuple[str, str]]:
 
 def _counts(disk: Element, name: str) -> Iterator[tuple[str, str]]:
     """What libvirt takes, and QEMU does not: the VM would not start."""
-    queues, rotation = disk.value("driver", "queues") or "", disk.value("target", "rotation_rate") or ""
+    queues, target, blocks = disk.value("driver", "queues") or "", disk.child("target"), disk.child("blockio")
     if queues.isdecimal() and QUEUES_MAX < int(queues) != QUEUES_AUTO:
         yield f"{name} has {int(queues):,} queues, and QEMU takes at most {QUEUES_MAX:,}", ""
-    if rotation.isdecimal() and int(rotation) > ROTATION_MAX:
-        yield f"{name} turns {int(rotation):,} times a minute, and QEMU takes at most {ROTATION_MAX:,}", ""
+    for element in filter(None, (target, blocks)):
+        yield from refused_numbers(element.attributes, name)
 
 
 def _threads(disk: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
@@ -219,21 +209,7 @@ def _limits(disk: Element, name: str) -> Iterator[tuple[str, str]]:
         return
     numbers = [one for one in tune.children if one.tag != "group_name"]
     values = {one.tag: int(one.text) for one in numbers if one.text.isascii() and one.text.isdecimal()}
-    for unit in _LIMITED:
-        for word in (unit, f"{unit}_max"):
-            each = [f"{way}_{word}" for way in _WAYS[1:] if values.get(f"{way}_{word}")]
-            if values.get(f"total_{word}") and each:
-                yield f"{name} has a limit for all ({word}) and {each[0]}: it is one or the other", "take one away"
-        for way in _WAYS:
-            base, burst = values.get(f"{way}_{unit}", 0), values.get(f"{way}_{unit}_max", 0)
-            if burst and not base:
-                yield f"a burst ({way}_{unit}_max) of {name} needs the limit {way}_{unit} that it may go beyond", ""
-            elif burst and burst < base:
-                yield f"the burst {way}_{unit}_max of {name} is lower than its limit", ""
-            if values.get(f"{way}_{unit}_max_length", 0) > 1 and not burst:
-                yield f"{way}_{unit}_max_length of {name} is the length of a burst, and it has none", ""
-    if any(value > _LIMIT_MAX for value in values.values()):
-        yield f"a limit of {name} is larger than {_LIMIT_MAX:,}, the most that libvirt takes", ""
+    yield from refused_limits(values, name)
     if tune.child("group_name") is not None and not any(values.values()):
         yield f"a throttle group of {name} needs a limit", f"set disk.throttle_iops@{name} or another too"
     if disk.child("throttlefilters") is not None:
@@ -255,17 +231,13 @@ def _groups(domain: Element) -> Iterator[tuple[str, str]]:
 
 
 def _image(disk: Element, name: str) -> Iterator[tuple[str, str]]:
-    driver, blocks = disk.child("driver"), disk.child("blockio")
+    driver = disk.child("driver")
     kind = (driver.get("type") if driver is not None else None) or "raw"
     if driver is not None and kind != "qcow2":
         if driver.child("metadata_cache") is not None:
             yield f"a metadata cache is for qcow2 images, and {name} is {kind}", ""
         if driver.get("discard_no_unref") == "on":
             yield f"discard_no_unref= is for qcow2 images, and {name} is {kind}", ""
-    if blocks is not None:
-        sizes = [blocks.get(f"{kind}_block_size") or "512" for kind in ("logical", "physical")]
-        if all(one.isdecimal() for one in sizes) and int(sizes[0]) > int(sizes[1]):
-            yield f"the physical blocks of {name} cannot be smaller than its sectors of {sizes[0]} bytes", ""
 
 
 def _vhost_user(disk: Element, name: str) -> Iterator[tuple[str, str]]:

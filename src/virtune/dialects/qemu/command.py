@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from virtune.dialects.language import Language
+from virtune.dialects.qemu.refused import Said, above_zero, limits_of, refused_limits, refused_numbers
 from virtune.dialects.text.lines import BYTES_MAX, Word, commands_of
 from virtune.model.domain import (
     DIRECT_UNSAFE,
@@ -30,7 +31,7 @@ from virtune.model.domain import (
 )
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import KNOBS
-from virtune.model.stack import LIMITS, THROUGH_CACHES
+from virtune.model.stack import THROUGH_CACHES
 from virtune.model.text import ESCAPE, prefix_of, setting_text, without_prefix
 
 _DRIVERS = ("file", "host_device")
@@ -337,8 +338,6 @@ _KINDS: Mapping[str, SourceKind] = {"": "file", "file": "file", "host_device": "
                                     "virtio-blk-vhost-user": "vhostuser"}  # fmt: skip
 _NAMES = ("filename", "url", "image", "export", "target", "path", "device", "server.path", "server.host")
 _INHERITED = ("cache.direct", "cache.no-flush", "read-only")
-_LIMITS = {limit.qmp: limit.libvirt for limit in LIMITS}
-_OLD_LIMITS = {limit.drive: limit.qmp for limit in LIMITS}
 _CHAIN_MAX = 64
 
 
@@ -362,6 +361,7 @@ class OpenedDisk:
     cdrom: bool = False
     snapshot: bool = False
     limits: tuple[tuple[str, int], ...] = ()
+    refused: tuple[Said, ...] = ()
 
     @property
     def source(self) -> DiskSource:
@@ -384,6 +384,7 @@ def of_nodes(nodes: Mapping[str, Options], name: str, groups: Mapping[str, Optio
     """
     found = OpenedDisk()
     limits: dict[str, int] = {}
+    refused: list[Said] = []
     unmaps = True
     at: Options | None = nodes.get(name)
     for _ in range(_CHAIN_MAX):
@@ -394,12 +395,15 @@ def of_nodes(nodes: Mapping[str, Options], name: str, groups: Mapping[str, Optio
         if unmaps and said != "unmap":
             found, unmaps = replace(found, discard=said), False
         found = _with_node(found, at, driver)
-        for limit, value in limits_of(groups.get(at.get("throttle-group", ""), {})):
+        own = dict(limits_of(groups.get(at.get("throttle-group", ""), {})))
+        refused += refused_limits(own)
+        for limit, value in above_zero(own):
             limits[limit] = min(value, limits.get(limit, value))
         if driver in PROTOCOLS:
             break
         at = _below(nodes, at)
-    return replace(found, discard="unmap" if unmaps and found.format else found.discard, limits=tuple(limits.items()))
+    found = replace(found, limits=tuple(limits.items()), refused=tuple(refused))
+    return replace(found, discard="unmap") if unmaps and found.format else found
 
 
 def _below(nodes: Mapping[str, Options], at: Options) -> Options | None:
@@ -447,6 +451,7 @@ def of_drive(drive: Options) -> OpenedDisk:
     form = drive.get("format") or drive.get("driver") or None
     prefix = drive.get("file.driver") or filename.partition(":")[0]
     protocol = {"fat": "vvfat"}.get(prefix, prefix)
+    limits = dict(limits_of(drive))
     return OpenedDisk(
         filename=filename,
         protocol=protocol if protocol in PROTOCOLS else "file",
@@ -463,23 +468,9 @@ def of_drive(drive: Options) -> OpenedDisk:
         read_only="on" in (drive.get("readonly"), drive.get("read-only")) or cdrom,
         cdrom=cdrom,
         snapshot=drive.get("snapshot") == "on",
-        limits=tuple(limits_of(drive)),
+        limits=tuple(above_zero(limits)),
+        refused=tuple(refused_limits(limits)),
     )
-
-
-def limits_of(options: Options) -> Iterator[tuple[str, int]]:
-    """Yield limits by libvirt's names, as a group (`limits.iops-total`, `x-iops-total`) or a drive has them
-    (`throttling.iops-total`, `iops`); 0 is none.
-    """
-    for key, text in options.items():
-        word = key.removeprefix("limits.").removeprefix("throttling.").removeprefix("x-")
-        old, _, ending = word.partition("_max")
-        if old in _OLD_LIMITS:
-            word = _OLD_LIMITS[old] + ("-max" if "_max" in word else "") + ending.replace("_", "-")
-        base = word.removesuffix("-length").removesuffix("-max")
-        value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
-        if base in _LIMITS and value:
-            yield _LIMITS[base] + word[len(base) :].replace("-", "_"), value
 
 
 _DEVICES = {"scsi-hd": "scsi", "scsi-block": "scsi", "scsi-cd": "scsi", "ide-hd": "ide", "ide-cd": "ide",
@@ -768,6 +759,7 @@ def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, tar
         read_only=opened.read_only,
         shareable=one.get("share-rw") == "on",
         transient=opened.snapshot,
+        refused=(*opened.refused, *refused_numbers(one)),
         options=frozenset({DIRECT_UNSAFE}) if opened.direct and opened.no_flush else frozenset(),
     )
 
