@@ -32,7 +32,8 @@ from virtune.advise.audit import audit, rules
 from virtune.advise.rule import rule
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.model.finding import ImageView, Subject
+from virtune.dialects.proxmox import live, read
+from virtune.model.finding import ImageView, Running, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.knobs import BY_ID
 
@@ -338,6 +339,30 @@ def test_a_paused_domain_and_a_disk_that_is_only_plugged_in_are_told() -> None:
     extra = GOOD.replace(b"</devices>", b"<disk><source file='/x'/><target dev='vdb' bus='virtio'/></disk></devices>")
     assert "R80" in found(runs(extra, GOOD))
     assert found(runs(GOOD, GOOD)) == []
+
+
+def test_what_waits_in_a_proxmox_file_is_told_as_it_is() -> None:
+    text = b"""boot: order=virtio1
+virtio0: a:0,iothread=1
+virtio1: a:1,iothread=1
+virtio2: a:2,iothread=1
+virtio3: a:3,iothread=1
+
+[PENDING]
+delete: virtio0
+virtio2: a:2,iothread=1,cache=writeback
+virtio3: a:3
+"""
+    now, (then,) = live(text), read(text)
+    assert now is not None
+    running = Running(state="unknown", reason="", live=now)
+    found = [one for one in audit(Subject(domain=then, running=running)) if one.rule.id == "R80"]
+    assert [(one.line, one.at, one.seen.seen) for one in found] == [
+        (8, "virtio0", "[PENDING] deletes it: it is gone after a power-off"),
+        (9, "virtio2", "cache none now, writeback after a power-off"),
+        (10, "virtio3", "iothread 1 now, unset after a power-off"),
+    ]
+    assert "add it" not in found[0].seen.advice
 
 
 LIFTED = "`virsh -c qemu:///system blkdeviotune g vda --total-iops-sec {} --live` lifts it, and so does a power-off"

@@ -113,7 +113,9 @@ def rules() -> tuple[Rule, ...]:
 def audit(subject: Subject, asked: Sequence[Rule] | None = None) -> tuple[Finding, ...]:
     """Run every rule, or some, and return the findings: the most severe first, then by place."""
     some = RULES.values() if asked is None else asked
-    lines = {disk.target: disk.line for disk in reversed(subject.domain.disks)}
+    # of a Proxmox VM what runs is in the same file
+    live = subject.running.live.disks if subject.running and subject.domain.language == "proxmox" else ()
+    lines = {disk.target: disk.line for disk in reversed((*subject.domain.disks, *live))}
     consequences = Consequences(subject.domain)
     found = [
         _finding(rule, subject.domain, seen, lines, consequences) for rule in some for seen in rule.check(subject)

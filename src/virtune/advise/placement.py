@@ -10,7 +10,7 @@ needs a prepared guest and a new image.
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from virtune.advise.rule import below, io_uring_crawls_on_ahci, io_uring_hangs, rule, words
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange, cache_of
@@ -386,13 +386,19 @@ def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
         return
     compared = [one for one in COMPARED if one != "limits"]  # of these R47 says more
     live = {disk.target: disk for disk in subject.running.live.disks}
+    proxmox = subject.domain.language == "proxmox"
     for disk in subject.disks:
-        now = live.get(disk.target)
-        changed = differences(disk, now, of=compared) if now is not None else ["it is not plugged in now"]
+        now, then = live.get(disk.target), disk
+        if now is not None and proxmox:  # which has iothread=1 and no numbers: those are of our reading
+            now, then = (replace(one, iothread=one.iothread and 1) for one in (now, then))
+        changed = differences(then, now, of=compared) if now is not None else ["it is not plugged in now"]
         if changed:
             yield Seen(at=disk, seen="; ".join(changed), advice="power the VM off and on when it suits")
     for target in sorted(live.keys() - {disk.target for disk in subject.domain.disks}):
-        if live[target].holds_data:
+        if live[target].holds_data and proxmox:
+            advice = "nothing, if it is meant; `qm set ID --revert` takes the deletion back"
+            yield Seen(at=live[target], seen="[PENDING] deletes it: it is gone after a power-off", advice=advice)
+        elif live[target].holds_data:
             yield Seen(
                 seen=f"{target} is plugged in now and gone after a power-off", advice="add it to the configuration"
             )

@@ -88,7 +88,7 @@ _LINES_MIN = 3
 @dataclass(frozen=True, slots=True)
 class Config:
     """The settings of a file by key: those that run, and those of the next start, with their places. `others` are
-    those of snapshots and other sections.
+    those of snapshots and other sections, `deleted` is the line that deletes settings.
     """
 
     page: Page
@@ -96,6 +96,7 @@ class Config:
     next_start: Mapping[str, Setting]
     pending: bool
     others: tuple[Setting, ...] = ()
+    deleted: int | None = None
 
 
 def matches(text: bytes) -> bool:
@@ -116,9 +117,18 @@ def read(text: bytes) -> tuple[Domain, ...]:
 
 
 def live(text: bytes) -> Domain | None:
-    """Read the VM as it runs, where something waits for a power-off; None where nothing does."""
+    """Read the VM as it runs, where something waits for a power-off; None where nothing does. A disk that will be
+    deleted is on the line that says so.
+    """
     config = read_config(text)
-    return _domain(config.running) if config.pending else None
+    if not config.pending:
+        return None
+    domain = _domain(config.running)
+    disks = (
+        disk if config.deleted is None or disk.target in config.next_start else replace(disk, line=config.deleted)
+        for disk in domain.disks
+    )
+    return replace(domain, disks=tuple(disks))
 
 
 def read_config(text: bytes) -> Config:
@@ -133,7 +143,8 @@ def read_config(text: bytes) -> Config:
     if not running:
         raise ReadError("it has no line that Proxmox would write (`scsi0: local-lvm:vm-100-disk-0`)")
     others = tuple(one for one in settings if one.section and one.section.upper() != "PENDING")
-    return Config(page, running, next_start, bool(waiting or removed), others)
+    deleted = None if removed is None else removed.line.number
+    return Config(page, running, next_start, bool(waiting or removed), others, deleted)
 
 
 def _key(setting: Setting) -> str:
