@@ -95,3 +95,55 @@ TAKEN = (
     "iothread.count=1 device.iothread@vda=1 device.num_queues@vda=2 device.bus@vda=ahci",
 )
 """Changes that libvirt takes."""
+
+_A = "<disk type='file'><driver name='qemu' type='{3}' {0}>{4}</driver><source file='/nowhere/{1}'/>{2}"
+_SPLIT = "<iotune><total_{0}_sec>9</total_{0}_sec><{1}_{0}_sec>9</{1}_{0}_sec></iotune>"
+_SCSI = "<controller type='scsi' index='0' model='{0}'><driver {1}/></controller>"
+_TABLES = "<metadata_cache><max_size unit='bytes'>33554432</max_size></metadata_cache>"
+_TWO_KINDS = "<iotune><total_iops_sec>9</total_iops_sec><read_bytes_sec>9</read_bytes_sec></iotune>"
+
+
+def _disk(driver: str = "", inner: str = "", *, at: str = "vda", bus: str = "virtio", form: str = "raw",
+          image: str = "a", inside: str = "", more: str = "") -> str:  # fmt: skip
+    return f"{_A.format(driver, image, inner, form, inside)}<target dev='{at}' bus='{bus}' {more}/></disk>"
+
+
+def _with(devices: str, rest: str = "<iothreads>1</iothreads>") -> bytes:
+    return f"{HEAD}{rest}{OS}<devices>{EMULATOR}{devices}</devices></domain>".encode()
+
+
+AS_IT_STANDS: dict[str, tuple[bytes, str]] = {
+    "iops in all and each": (_with(_disk(inner=_SPLIT.format("iops", "read"))), "a limit for all (iops_sec)"),
+    "bytes in all and each": (_with(_disk(inner=_SPLIT.format("bytes", "write"))), "a limit for all (bytes_sec)"),
+    "rotation of virtio": (_with(_disk(more="rotation_rate='1'")), "rotation_rate= is for"),
+    "tables of raw": (_with(_disk(inside=_TABLES)), "for qcow2 images, and vda is raw"),
+    "queues of SATA": (_with(_disk("queues='2'", at="sda", bus="sata")), "queues= is for virtio disks"),
+    "queues of SCSI": (_with(_disk("queues='2'", at="sda", bus="scsi")), "queues= is for virtio disks"),
+    "IOThread of SATA": (_with(_disk("iothread='1'", at="sda", bus="sata")), "iothread= is for virtio disks"),
+    "IOThread that is not there": (_with(_disk("iothread='2'")), "vda names IOThread 2"),
+    "copied on read and read-only": (_with(_disk("copy_on_read='on'", "<readonly/>")), "vda is read-only"),
+    "shared qcow2": (_with(_disk(inner="<shareable/>", form="qcow2")), "vda is shared, which needs raw"),
+    "one name": (_with(_disk() + _disk(image="b")), "two disks are called vda"),
+    "one name on two buses": (
+        _with(_disk(at="sda", bus="sata") + _disk(at="sda", bus="scsi", image="b")),
+        "two disks are called sda",
+    ),
+    "IOThread of an LSI": (_with(_SCSI.format("lsilogic", "iothread='1'")), "iothread= is for virtio-scsi"),
+    "IOThread of no model": (_with(_SCSI.format("auto", "iothread='1'")), "and scsi:0 is emulated"),
+    "queues of an LSI": (_with(_SCSI.format("lsilogic", "queues='2'")), "queues= is for virtio-scsi"),
+    "WWN of virtio": (_with(_disk(inner="<wwn>5000c50015ea71ad</wwn>")), "<wwn> of vda"),
+    "read-only SATA": (_with(_disk(inner="<readonly/>", at="sda", bus="sata")), "which the bus sata cannot be"),
+}
+"""Domains that libvirt refuses, and the words that say why."""
+
+STANDS: dict[str, bytes] = {
+    "shared qcow2, read-only": _with(_disk(inner="<shareable/><readonly/>", form="qcow2")),
+    "shared raw": _with(_disk("cache='writeback'", "<shareable/>")),
+    "no queues": _with(_disk("queues='0' queue_size='0'")),
+    "size of a queue on SATA": _with(_disk("queue_size='64'", at="sda", bus="sata")),
+    "IOThread of virtio-scsi": _with(_SCSI.format("virtio-transitional", "iothread='1' queues='0'")),
+    "limits of two kinds": _with(_disk(inner=_TWO_KINDS)),
+    "pin of no vCPU": _with(_disk(), "<cputune><vcpupin vcpu='5' cpuset='0'/></cputune>"),
+    "one image twice": _with(_disk() + _disk(at="vdb")),
+}
+"""Domains much like these that libvirt takes."""

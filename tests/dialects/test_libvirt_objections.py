@@ -2,12 +2,15 @@
 """What libvirt refuses is refused before it is written, with the reason and what to do; what it takes is not."""
 
 import pytest
-from tests.libvirt_settings import DOMAIN, NOT_STARTED, REFUSED, TAKEN
+from tests.libvirt_settings import AS_IT_STANDS, DOMAIN, NOT_STARTED, REFUSED, STANDS, TAKEN
 
+from virtune.advise.audit import audit
+from virtune.dialects.libvirt import alter as unchecked
 from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import read_turn
 from virtune.model.errors import PlanError
+from virtune.model.finding import Subject
 
 
 def altered(words: str) -> bytes:
@@ -19,6 +22,29 @@ def test_what_libvirt_refuses_is_refused_with_the_reason(words: str, says: str) 
     with pytest.raises(PlanError) as refused:
         altered(words)
     assert says in refused.value.message
+
+
+def refused(text: bytes) -> list[tuple[str, int, str]]:
+    found = audit(Subject(domain=read_domain(text)))
+    return [(one.at, one.line, one.seen.seen) for one in found if one.rule.id == "R83"]
+
+
+@pytest.mark.parametrize(("text", "says"), AS_IT_STANDS.values(), ids=AS_IT_STANDS)
+def test_the_audit_says_what_libvirt_refuses_of_a_domain_as_it_stands(text: bytes, says: str) -> None:
+    found = refused(text)
+    assert any(says in said for _, _, said in found), found
+    assert all(at and line for at, line, _ in found)
+
+
+@pytest.mark.parametrize("text", [*STANDS.values(), DOMAIN], ids=[*STANDS, "all"])
+def test_the_audit_says_nothing_of_what_libvirt_takes(text: bytes) -> None:
+    assert refused(text) == []
+
+
+@pytest.mark.parametrize("words", NOT_STARTED)
+def test_what_qemu_refuses_is_an_error_of_the_audit_too(words: str) -> None:
+    text = unchecked.alter(DOMAIN, read_turn(words))
+    assert {"R36", "R83"} & {one.rule.id for one in audit(Subject(domain=read_domain(text)))}
 
 
 @pytest.mark.parametrize("words", TAKEN)

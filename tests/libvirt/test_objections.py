@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.libvirt_settings import DOMAIN, REFUSED, TAKEN
+from tests.libvirt_settings import AS_IT_STANDS, DOMAIN, REFUSED, STANDS, TAKEN
 from tests.libvirtd import Libvirtd
 
 from virtune.dialects.libvirt import alter as unchecked
@@ -79,6 +79,12 @@ def test_what_is_written_is_taken(daemon: Libvirtd, tmp_path: Path) -> None:
     for words in TAKEN:
         written[words] = LIBVIRT.alter(DOMAIN, *map(read_turn, words.split()))
     require_taken(daemon, written, tmp_path)
+
+
+def test_what_is_said_of_a_domain_as_it_stands_libvirt_says_too(daemon: Libvirtd, tmp_path: Path) -> None:
+    require_taken(daemon, STANDS, tmp_path)
+    for words, (text, _) in AS_IT_STANDS.items():
+        assert taken(daemon, text, tmp_path) != "", words
 
 
 def test_what_is_refused_libvirt_would_refuse(daemon: Libvirtd, tmp_path: Path) -> None:

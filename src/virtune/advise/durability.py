@@ -11,6 +11,7 @@ from virtune.model.domain import (
     SCSI_QUEUES_MAX,
     DiskSource,
     DomainDisk,
+    SettingChange,
     cache_of,
     in_page_cache,
 )
@@ -118,25 +119,13 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
 
 @rule("R83")
 def refused_by_libvirt(subject: Subject) -> Iterator[Seen]:
-    known = {thread.number for thread in subject.domain.threads}
-    for disk in subject.domain.disks if subject.domain.language == "libvirt" else ():
-        missing = [number for number in subject.domain.threads_of(disk) if number not in known]
-        if missing:
-            yield Seen(
-                at=disk,
-                seen=f"IOThread {missing[0]} is named, and the domain has {len(known)}",
-                advice="raise <iothreads>, or name one that is there",
-            )
-        if disk.iothread is not None and disk.bus in ("sata", "ide", "usb", "nvme", "scsi"):
-            turns = turn(disk, "device.iothread", None)
-            yield Seen(
-                at=disk,
-                seen=f"iothread on a {disk.bus} disk",
-                turns=turns,
-                advice="only virtio disks name an IOThread; SCSI disks share that of their controller",
-            )
-        if disk.mapping and disk.iothread is not None:
-            yield Seen(at=disk, seen="iothread= and <iothreads> on one disk", advice="keep one of the two")
+    domain = subject.domain
+    controllers = {f"{one.kind}:{one.index}": one for one in domain.controllers}
+    for place, said, hint, knob in domain.refused if domain.runs_qemu or not domain.kind else ():
+        turns = (SettingChange(knob=knob, at=place, value=None),) if knob else ()
+        at = domain.disk(place) or controllers.get(place)
+        advice = "take it away" if knob else hint or "take it away, or give it a value that is taken"
+        yield Seen(at=at, seen=said, advice=advice, turns=turns)
 
 
 LIBVIRT_KNOWS = {

@@ -133,6 +133,12 @@ class DomainThread:
     poll_max_ns: int | None = None
 
 
+Refusal = tuple[str, str, str, str]
+"""A place (`vda`, `scsi:0`, empty for the domain), what is refused of it, what to do about it, and the knob that,
+taken away, mends it; the last two may be empty.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """One VM as it is configured. `guest_agent`: it has the port of the QEMU guest agent. `pins` are CPU sets by
@@ -140,7 +146,7 @@ class Domain:
     `memory_nodes` the NUMA nodes that hold its memory where it is bound to some.
 
     `language` is the configuration's language: libvirt, proxmox, xl, vmx, bhyve. `elsewhere` are the parts of it that
-    lie in other files, in the words that name them.
+    lie in other files, in the words that name them, `refused` what libvirt or QEMU refuses of it.
     """
 
     name: str
@@ -163,6 +169,7 @@ class Domain:
     disks: tuple[DomainDisk, ...] = ()
     controllers: tuple[Controller, ...] = ()
     written: frozenset[str] = frozenset()
+    refused: tuple[Refusal, ...] = ()
     language: str = "libvirt"
     elsewhere: tuple[str, ...] = ()
 

@@ -72,7 +72,8 @@ from virtune.bench.verify import (
 )
 from virtune.dialects.libvirt.alter import foreign
 from virtune.dialects.libvirt.disk import driver_words, find_plugged, free_target, plug_xml
-from virtune.dialects.libvirt.domain import domain_element, read_domain
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.elements import domain_element
 from virtune.dialects.text.xml import Element, read_document
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, PreconditionError, RigError, VirtuneError

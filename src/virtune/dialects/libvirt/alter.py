@@ -14,16 +14,8 @@ from dataclasses import replace
 from itertools import count, islice
 
 from virtune.dialects.language import Language, no_disk
-from virtune.dialects.libvirt.domain import (
-    THREADS_MAX,
-    bus_of,
-    domain_element,
-    in_letters,
-    number_of,
-    read_domain,
-    target_of,
-    threads_in,
-)
+from virtune.dialects.libvirt.domain import in_letters, number_of, read_domain
+from virtune.dialects.libvirt.elements import THREADS_MAX, bus_of, domain_element, target_of, threads_in
 from virtune.dialects.libvirt.objections import REMOVABLE_BUSES, ROTATING_BUSES, VIRTIO_WORDS, require_accepted
 from virtune.dialects.libvirt.words import (
     CONTROLLER_ATTRIBUTES,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from xml.sax.saxutils import escape
 
-from virtune.dialects.libvirt.domain import domain_element, read_domain
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.elements import domain_element
 from virtune.dialects.libvirt.words import BLOCK_SIZES, CONTROLLER_ATTRIBUTES, DRIVER_ATTRIBUTES
 from virtune.dialects.text.xml import Element, read_document
 from virtune.model.errors import PreconditionError

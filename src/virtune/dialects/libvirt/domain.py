@@ -10,6 +10,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_lowercase
 
+from virtune.dialects.libvirt.elements import (
+    WRAPPERS,
+    attribute,
+    bus_of,
+    domain_element,
+    number,
+    target_of,
+    threads_in,
+)
+from virtune.dialects.libvirt.objections import refused_in
 from virtune.dialects.qemu.command import about_disks, changes_a_disk
 from virtune.dialects.text.xml import Document, Element, read_document
 from virtune.model.domain import (
@@ -18,16 +28,12 @@ from virtune.model.domain import (
     DiskSource,
     Domain,
     DomainDisk,
-    DomainThread,
     SourceKind,
 )
 from virtune.model.errors import ReadError
 
 FILTERED = "throttlefilters"
 """The option of a disk whose limits are those of groups, and which can have none of its own then."""
-
-_WRAPPERS = ("domstatus", "domainbackup", "domainsnapshot", "domaincheckpoint")
-"""What libvirt itself wraps a domain in; the status file of a running one is of the first kind."""
 
 _ROOT = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?[^>]*>|<![^-\[][^>]*>|<!--.*?-->)*<([^\s/>]{1,60})", re.DOTALL)
 """The name of the first element, behind what may stand before it."""
@@ -43,12 +49,8 @@ _SCALE = {"b": 1, "bytes": 1, "KB": 10**3, "k": 1024, "KiB": 1024, "MB": 10**6, 
           "GB": 10**9, "G": 1024**3, "GiB": 1024**3, "TB": 10**12, "T": 1024**4, "TiB": 1024**4}  # fmt: skip
 _LIMIT_WORDS = ("_sec", "_sec_max", "_sec_max_length")
 _NO_DRIVER = Element("driver", {}, 0, 0, b"")
-_GUEST_PREFIXES = {"hd": "ide", "sd": "scsi", "vd": "virtio", "xvd": "xen", "fd": "fdc"}
 AGENT_PORT = "org.qemu.guest_agent.0"
 """The port on which QEMU's guest agent listens."""
-
-THREADS_MAX = 10_000
-"""The most IOThreads: each is a thread of one process, so more are a typing error."""
 
 _DISKS_PER_SCSI_CONTROLLER = 15
 """libvirt spreads `sdX` names without an address over wide SCSI controllers: 16 units, one of them the controller."""
@@ -70,7 +72,7 @@ def domain_in(document: Document) -> Domain:
         uuid=_text_of(root, "uuid") or None,
         kind=root.get("type") or "",
         line=root.line,
-        vcpus=1 if vcpu is None else _attribute(vcpu, "current") or _number(vcpu.text, vcpu, "vcpu"),
+        vcpus=1 if vcpu is None else attribute(vcpu, "current") or number(vcpu.text, vcpu, "vcpu"),
         machine=root.value("os/type", "machine"),
         arch=root.value("os/type", "arch"),
         emulator=_text_of(root, "devices/emulator") or None,
@@ -81,23 +83,13 @@ def domain_in(document: Document) -> Domain:
         guest_agent=any(one.get("name") == AGENT_PORT for one in root.all("devices/channel/target")),
         kvm_hidden=root.value("features/kvm/hidden", "state") == "on",
         host_devices=len(root.all("devices/hostdev")),
-        io_weight=_number(weight.text, weight, "weight") if weight is not None else None,
+        io_weight=number(weight.text, weight, "weight") if weight is not None else None,
         disks=tuple(_disk(one, groups) for one in root.all("devices/disk")),
         controllers=tuple(_controller(one) for one in root.all("devices/controller")),
         written=frozenset(_written(root, devices)),
+        refused=refused_in(root),
         elsewhere=tuple(_around(root)),
     )
-
-
-def domain_element(document: Document) -> Element:
-    """Return the element `domain`, also out of libvirt's own wrappers; raises ReadError for anything else."""
-    root = document.root
-    inner = root.child("domain") if root.tag in _WRAPPERS else root
-    if inner is None or inner.tag != "domain":
-        raise ReadError(
-            f"it is not a libvirt domain: its root is <{root.tag[:40]}>", hint="`virsh dumpxml NAME` prints a domain"
-        )
-    return inner
 
 
 def may_be_domain(text: bytes) -> bool:
@@ -105,26 +97,7 @@ def may_be_domain(text: bytes) -> bool:
     has no begin of XML may have been one.
     """
     found = _ROOT.match(text)
-    return found is None or found[1].decode(errors="replace") in ("domain", *_WRAPPERS)
-
-
-def threads_in(root: Element) -> tuple[DomainThread, ...]:
-    """Return the IOThreads: those listed by id, and up to `<iothreads>` more, with the lowest free numbers."""
-    count = root.child("iothreads")
-    number = _number(count.text, count, "iothreads") if count is not None else 0
-    if number > THREADS_MAX:
-        raise ReadError(f"line {count.line if count else 0}: {number} IOThreads are more than a host can have")
-    listed = {}
-    for one in root.all("iothreadids/iothread"):
-        poll, identity = one.child("poll"), _attribute(one, "id")
-        if identity is not None:
-            polls = None if poll is None else _attribute(poll, "max")
-            listed[identity] = DomainThread(number=identity, poll_max_ns=polls)
-    free = (one for one in range(1, number + len(listed) + 1) if one not in listed)
-    for _ in range(number - len(listed)):
-        one_more = next(free)
-        listed[one_more] = DomainThread(number=one_more)
-    return tuple(listed[identity] for identity in sorted(listed))
+    return found is None or found[1].decode(errors="replace") in ("domain", *WRAPPERS)
 
 
 def _around(root: Element) -> Iterator[str]:
@@ -180,16 +153,16 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
         copy_on_read=driver.get("copy_on_read"),
         werror=_said(driver, "error_policy"),
         rerror=_said(driver, "rerror_policy"),
-        iothread=_attribute(driver, "iothread"),
+        iothread=attribute(driver, "iothread"),
         mapping=_mapping(driver),
-        queues=_attribute(driver, "queues") or None,  # libvirt takes 0 for what is not set
-        queue_size=_attribute(driver, "queue_size") or None,
+        queues=attribute(driver, "queues") or None,  # libvirt takes 0 for what is not set
+        queue_size=attribute(driver, "queue_size") or None,
         ioeventfd=driver.get("ioeventfd"),
         metadata_cache_bytes=_bytes(size) if size is not None else None,
         limits=_limits_of(disk, [groups.get(name, ()) for name in filters]),
         limits_group=" ".join(filters) if group is None else group.text,
         controller=_controller_of(disk, name),
-        rotation_rate=_attribute(target, "rotation_rate") if target is not None else None,
+        rotation_rate=attribute(target, "rotation_rate") if target is not None else None,
         backing=_backing(disk),
         read_only=disk.child("readonly") is not None,
         shareable=disk.child("shareable") is not None,
@@ -223,7 +196,7 @@ def _source(disk: Element) -> DiskSource:
 
 
 def _mapping(driver: Element) -> tuple[int, ...]:
-    found = (_attribute(one, "id") for one in driver.all("iothreads/iothread")) if driver.children else ()
+    found = (attribute(one, "id") for one in driver.all("iothreads/iothread")) if driver.children else ()
     return tuple(one for one in found if one is not None)
 
 
@@ -244,7 +217,7 @@ def _text_of(element: Element, path: str) -> str:
 def _limits(tune: Element) -> Iterator[tuple[str, int]]:
     for one in tune.children:
         if one.tag.endswith(_LIMIT_WORDS) or one.tag == "size_iops_sec":
-            yield one.tag, _number(one.text, one, one.tag)
+            yield one.tag, number(one.text, one, one.tag)
 
 
 def _backing(disk: Element) -> int | None:
@@ -259,7 +232,7 @@ def _backing(disk: Element) -> int | None:
 
 def _controller(one: Element) -> Controller:
     driver = one.child("driver")
-    kind, index, model = one.get("type") or "", _attribute(one, "index") or 0, one.get("model")
+    kind, index, model = one.get("type") or "", attribute(one, "index") or 0, one.get("model")
     if driver is None:  # as most of a machine's dozen have none
         return Controller(kind=kind, index=index, line=one.line, model=model)
     return Controller(
@@ -267,8 +240,8 @@ def _controller(one: Element) -> Controller:
         index=index,
         line=one.line,
         model=model,
-        queues=_attribute(driver, "queues") or None,
-        iothread=_attribute(driver, "iothread"),
+        queues=attribute(driver, "queues") or None,
+        iothread=attribute(driver, "iothread"),
         mapping=_mapping(driver),
     )
 
@@ -276,20 +249,9 @@ def _controller(one: Element) -> Controller:
 def _controller_of(disk: Element, name: str) -> int:
     address = disk.child("address")
     if address is not None:
-        return _attribute(address, "controller") or 0
+        return attribute(address, "controller") or 0
     number = number_of(name) if name.startswith("sd") else None
     return 0 if number is None else number // _DISKS_PER_SCSI_CONTROLLER
-
-
-def target_of(disk: Element) -> str:
-    """Return the name of a disk; empty for one without."""
-    return disk.value("target", "dev") or ""
-
-
-def bus_of(disk: Element) -> str | None:
-    """Return the bus of a disk: where none is written, the one that libvirt takes from its name."""
-    prefixes = (bus for prefix, bus in _GUEST_PREFIXES.items() if target_of(disk).startswith(prefix))
-    return disk.value("target", "bus") or next(prefixes, None)
 
 
 def in_letters(number: int) -> str:
@@ -316,18 +278,7 @@ def _bytes(size: Element) -> int:
     unit = size.get("unit") or "bytes"
     if unit not in _SCALE:
         raise ReadError(f"line {size.line}: {unit[:40]!r} is not a unit of sizes")
-    return _number(size.text, size, size.tag) * _SCALE[unit]
-
-
-def _attribute(element: Element, name: str) -> int | None:
-    text = element.get(name)
-    return None if text is None else _number(text, element, name)
-
-
-def _number(text: str, element: Element, name: str) -> int:
-    if not text.isascii() or not text.isdecimal() or len(text) > 20:
-        raise ReadError(f"line {element.line}: {name}={text[:40]!r} is not a whole number")
-    return int(text)
+    return number(size.text, size, size.tag) * _SCALE[unit]
 
 
 def has_agent(text: bytes) -> bool:

@@ -7,11 +7,16 @@ Only settings that virtune's changes can cause are checked: libvirt itself decid
 
 from collections.abc import Iterator, Mapping
 
-from virtune.dialects.libvirt.domain import bus_of, domain_element, target_of, threads_in
+from virtune.dialects.libvirt.elements import bus_of, domain_element, target_of, threads_in
+from virtune.dialects.libvirt.words import DRIVER_ATTRIBUTES
 from virtune.dialects.qemu.refused import refused_limits, refused_numbers
 from virtune.dialects.text.xml import Element, read_document
-from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX, SCSI_QUEUES_AUTO, SCSI_QUEUES_MAX
-from virtune.model.errors import PlanError
+from virtune.model.domain import QUEUES_AUTO, QUEUES_MAX, SCSI_QUEUES_AUTO, SCSI_QUEUES_MAX, Refusal
+from virtune.model.errors import PlanError, ReadError
+
+_KNOBS = {word: knob for knob, word in DRIVER_ATTRIBUTES.items()} | {"iothreads": "device.iothread_vq_mapping"}
+_NAMELESS = "a disk without a name"
+_LSI_BY_DEFAULT = ("x86_64", "i686")
 
 VIRTIO_WORDS = (
     "queues", "queue_size", "packed", "event_idx", "ioeventfd", "page_per_vq", "iommu", "ats", "iothread",
@@ -51,34 +56,61 @@ def require_accepted(before: bytes, after: bytes) -> None:
 def objections(text: bytes) -> tuple[tuple[str, str], ...]:
     """Return the settings of a domain that would be refused, each with what to do about it (or nothing)."""
     domain = domain_element(read_document(text))
-    threads = {str(one.number) for one in threads_in(domain)}
-    return tuple(_all(domain, threads))
-
-
-def _all(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
-    yield from _placement(domain, threads)
-    yield from _pools(domain)
+    found = [one[1:3] for one in refused_in(domain)]
     for disk in domain.all("devices/disk"):
-        name, bus = target_of(disk) or "a disk without a name", bus_of(disk) or ""
-        yield from _engine(disk, name)
-        yield from _bus_words(disk, name, bus)
-        yield from _counts(disk, name)
-        yield from _threads(disk, name, threads)
-        yield from _limits(disk, name)
-        yield from _image(disk, name)
-        if bus == "ide" and (domain.value("os/type", "machine") or "").startswith(_NO_IDE):
-            yield f"its machine type has no IDE controller for {name}", f"device.bus@{name}=ahci is SATA"
-        if disk.get("type") == "vhostuser":
-            yield from _vhost_user(disk, name)
+        name = target_of(disk) or _NAMELESS
+        found += [*_native(disk, name), *_queues(disk, name), *_without_effect(disk, name, bus_of(disk))]
+    return (*found, *_vcpus(domain))
+
+
+def refused_in(domain: Element) -> tuple[Refusal, ...]:
+    """Return what is refused of a domain as it stands, without what other rules say of it (native AIO with a page
+    cache, too many queues), and without what some versions pass over. Raises ReadError.
+    """
+    threads = {str(one.number) for one in threads_in(domain)}
+    try:
+        return tuple(_all(domain, threads))
+    except ValueError:  # int()'s own limit
+        raise ReadError("a number in it has thousands of digits") from None
+
+
+def _all(domain: Element, threads: set[str]) -> Iterator[Refusal]:
+    for said, hint in (*_placement(domain, threads), *_pools(domain)):
+        yield "", said, hint, ""
+    names: set[str] = set()
+    for disk in domain.all("devices/disk"):
+        name = target_of(disk) or _NAMELESS
+        if name in names:
+            yield name, f"two disks are called {name}", "give each a name of its own", ""
+        names.add(name)
+        bus = bus_of(disk)
+        for said, hint, knob in _bus_words(disk, name, bus) if bus is not None else ():
+            yield name, said, hint, knob
+        for said, hint in _of_a_disk(domain, disk, name, threads):
+            yield name, said, hint, ""
     for controller in domain.all("devices/controller"):
         if controller.get("type") == "scsi":
-            yield from _controller(controller, threads)
-    yield from _groups(domain)
+            name = f"scsi:{controller.get('index') or '0'}"
+            for said, hint in _controller(domain, controller, name, threads):
+                yield name, said, hint, ""
+    for said, hint in _groups(domain):
+        yield "", said, hint, ""
+
+
+def _of_a_disk(domain: Element, disk: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
+    yield from _engine(disk, name)
+    for element in filter(None, (disk.child("target"), disk.child("blockio"))):
+        yield from refused_numbers(element.attributes, name)
+    yield from _threads(disk, name, threads)
+    yield from _limits(disk, name)
+    yield from _image(disk, name)
+    if bus_of(disk) == "ide" and (domain.value("os/type", "machine") or "").startswith(_NO_IDE):
+        yield f"its machine type has no IDE controller for {name}", f"device.bus@{name}=ahci is SATA"
+    if disk.get("type") == "vhostuser":
+        yield from _vhost_user(disk, name)
 
 
 def _placement(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
-    vcpu = domain.child("vcpu")
-    cpus = int(vcpu.text) if vcpu is not None and vcpu.text.isdecimal() else 1
     for tag in ("iothreadpin", "iothreadsched"):
         for one in domain.all(f"cputune/{tag}"):
             number = one.get("iothread") or one.get("iothreads") or ""
@@ -88,6 +120,11 @@ def _placement(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
         for one in domain.all(f"cputune/{tag}"):
             if one.text.isdecimal() and one.text != "0" and not low <= int(one.text) <= high:
                 yield f"{tag} is {one.text}, and libvirt takes {low:,} to {high:,} us", ""
+
+
+def _vcpus(domain: Element) -> Iterator[tuple[str, str]]:
+    vcpu = domain.child("vcpu")
+    cpus = int(vcpu.text) if vcpu is not None and vcpu.text.isdecimal() else 1
     for one in domain.all("cputune/vcpupin"):
         number = one.get("vcpu") or ""
         if number.isdecimal() and int(number) >= cpus:
@@ -108,57 +145,64 @@ def _pools(domain: Element) -> Iterator[tuple[str, str]]:
             )
 
 
-def _engine(disk: Element, name: str) -> Iterator[tuple[str, str]]:
-    driver = disk.child("driver")
-    if driver is None:
-        return
-    cache = driver.get("cache")
-    if driver.get("io") == "native" and cache not in _DIRECT:
+def _native(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+    cache = disk.value("driver", "cache")
+    if disk.value("driver", "io") == "native" and cache not in _DIRECT:
         yield (
             f"io='native' needs cache none or directsync, and the cache of {name} is {cache or 'not set'}",
             f"set disk.cache@{name}=none too, or disk.aio@{name}=threads",
         )
-    if driver.get("copy_on_read") == "on":
+
+
+def _engine(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+    if disk.value("driver", "copy_on_read") == "on":
         if disk.child("readonly") is not None:
             yield f"copy_on_read writes, and {name} is read-only", ""
         if disk.get("device") in ("cdrom", "floppy", "lun"):
             yield f"copy_on_read is for disks, and {name} is a {disk.get('device')}", ""
 
 
-def _bus_words(disk: Element, name: str, bus: str) -> Iterator[tuple[str, str]]:
+def _bus_words(disk: Element, name: str, bus: str) -> Iterator[tuple[str, str, str]]:
     driver, target = disk.child("driver"), disk.child("target")
-    there = [word for word in VIRTIO_WORDS if driver is not None and driver.get(word) is not None]
+    words = {} if driver is None else driver.attributes
+    there = [word for word in VIRTIO_WORDS if word in words and word != "queue_size"]
     if driver is not None and driver.child("iothreads") is not None:
         there.append("iothreads")
     if bus != "virtio":
         hint = "a SCSI disk has the queues and the IOThread of its controller: scsi.num_queues@scsi:0=, "
         hint = hint + "device.iothread@scsi:0=" if bus == "scsi" else f"device.bus@{name}=virtio-blk comes first"
-        yield from ((f"{word}= is for virtio disks, and the bus of {name} is {bus}", hint) for word in there)
+        for word in there:
+            yield f"{word}= is for virtio disks, and the bus of {name} is {bus}", hint, _KNOBS.get(word, "")
         if disk.get("model") is not None:
-            yield f"model= is for virtio disks, and the bus of {name} is {bus}", ""
+            yield f"model= is for virtio disks, and the bus of {name} is {bus}", "", ""
     if target is not None and target.get("rotation_rate") is not None and bus not in ROTATING_BUSES:
-        yield f"rotation_rate= is for SCSI, SATA and IDE disks, and the bus of {name} is {bus}", ""
+        said = f"rotation_rate= is for SCSI, SATA and IDE disks, and the bus of {name} is {bus}"
+        yield said, "", "device.rotation_rate"
     if target is not None and target.get("removable") is not None and bus not in REMOVABLE_BUSES:
-        yield f"removable= is for USB and SCSI disks, and the bus of {name} is {bus}", ""
+        yield f"removable= is for USB and SCSI disks, and the bus of {name} is {bus}", "", ""
     for tag, buses in _IDENTITY.items():
         if disk.child(tag) is not None and bus not in buses:
-            yield f"<{tag}> of {name} cannot be on the bus {bus}, and the guest may know the disk by it", ""
+            yield f"<{tag}> of {name} cannot be on the bus {bus}, and the guest may know the disk by it", "", ""
     kind = disk.get("device") or "disk"
     if kind == "lun" and bus not in ("scsi", "virtio"):
-        yield f"{name} is a LUN passed through, which the bus {bus} cannot carry", ""
+        yield f"{name} is a LUN passed through, which the bus {bus} cannot carry", "", ""
     if kind == "cdrom" and bus == "virtio":
-        yield f"{name} is a CD-ROM, and a virtio disk has no medium to change", "a CD-ROM is on SATA, SCSI or IDE"
+        yield f"{name} is a CD-ROM, and a virtio disk has no medium to change", "a CD-ROM is on SATA, SCSI or IDE", ""
     if kind == "disk" and bus in ("ide", "sata") and disk.child("readonly") is not None:
-        yield f"{name} is read-only, which the bus {bus} cannot be", ""
+        yield f"{name} is read-only, which the bus {bus} cannot be", "", ""
 
 
-def _counts(disk: Element, name: str) -> Iterator[tuple[str, str]]:
+def _without_effect(disk: Element, name: str, bus: str | None) -> Iterator[tuple[str, str]]:
+    """What libvirt 9.0 passes over."""
+    if disk.value("driver", "queue_size") is not None and bus != "virtio":
+        yield f"queue_size= is for virtio disks, and the bus of {name} is {bus}", ""
+
+
+def _queues(disk: Element, name: str) -> Iterator[tuple[str, str]]:
     """What libvirt takes, and QEMU does not: the VM would not start."""
-    queues, target, blocks = disk.value("driver", "queues") or "", disk.child("target"), disk.child("blockio")
+    queues = disk.value("driver", "queues") or ""
     if queues.isdecimal() and QUEUES_MAX < int(queues) != QUEUES_AUTO:
         yield f"{name} has {int(queues):,} queues, and QEMU takes at most {QUEUES_MAX:,}", ""
-    for element in filter(None, (target, blocks)):
-        yield from refused_numbers(element.attributes, name)
 
 
 def _threads(disk: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
@@ -233,6 +277,8 @@ def _groups(domain: Element) -> Iterator[tuple[str, str]]:
 def _image(disk: Element, name: str) -> Iterator[tuple[str, str]]:
     driver = disk.child("driver")
     kind = (driver.get("type") if driver is not None else None) or "raw"
+    if disk.child("shareable") is not None and disk.child("readonly") is None and kind != "raw":
+        yield f"{name} is shared, which needs raw, and it is {kind}", ""
     if driver is not None and kind != "qcow2":
         if driver.child("metadata_cache") is not None:
             yield f"a metadata cache is for qcow2 images, and {name} is {kind}", ""
@@ -249,16 +295,18 @@ def _vhost_user(disk: Element, name: str) -> Iterator[tuple[str, str]]:
         yield f"{word} cannot be set on {name}: another program serves this vhost-user disk", "set it in that program"
 
 
-def _controller(controller: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
-    driver, name = controller.child("driver"), f"scsi:{controller.get('index') or '0'}"
+def _controller(domain: Element, controller: Element, name: str, threads: set[str]) -> Iterator[tuple[str, str]]:
+    driver, model = controller.child("driver"), controller.get("model") or "auto"
+    if model == "auto" and (domain.value("os/type", "arch") or "x86_64") not in _LSI_BY_DEFAULT:
+        model = "virtio-scsi"  # of most other machines, or not known
     if driver is None:
         return
     queues = driver.get("queues") or ""
     if queues.isdecimal() and SCSI_QUEUES_MAX < int(queues) != SCSI_QUEUES_AUTO:
         yield f"{name} has {int(queues):,} queues, and QEMU takes at most {SCSI_QUEUES_MAX:,}", ""
     words = [word for word in ("queues", "cmd_per_lun", "max_sectors", "iothread", "ioeventfd") if driver.get(word)]
-    if words and not (controller.get("model") or "").startswith("virtio"):
-        yield f"{words[0]}= is for virtio-scsi controllers, and {name} is {controller.get('model') or 'emulated'}", ""
+    if words and not model.startswith("virtio"):
+        yield f"{words[0]}= is for virtio-scsi controllers, and {name} is {model.replace('auto', 'emulated')}", ""
     number = driver.get("iothread")
     if number is not None:
         yield from _thread(number, name, threads)
