@@ -22,6 +22,8 @@ FILES = [(one, path) for one in SYSTEMS for path in sorted((CAPTURES / one.name)
 NAMES = [f"{one.name}-{path.stem}" for one, path in FILES]
 
 FIELDS: dict[str, tuple[str, ...]] = {
+    "device.werror": ("werror",),
+    "device.rerror": ("rerror",),
     "disk.aio": ("io",),
     "disk.cache": ("cache", "options"),
     "disk.discard": ("discard", "detect_zeroes"),

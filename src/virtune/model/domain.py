@@ -134,8 +134,8 @@ class DomainThread:
 
 
 Refusal = tuple[str, str, str, str]
-"""A place (`vda`, `scsi:0`, empty for the domain), what is refused of it, what to do about it, and the knob that,
-taken away, mends it; the last two may be empty.
+"""A place (`vda`, `scsi:0`, empty for the domain), what is refused of it, what to do about it, and the knob whose
+setting is to be taken away; the last two may be empty.
 """
 
 
