@@ -117,13 +117,14 @@ def test_sections_that_are_reported_as_one_are_known_by_their_times_together(tmp
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"), [("--runtime=30", True), ("--runtime=400ms", False), ("--loops=2", False)]
+    ("asked", "told"),
+    [("--runtime=30", True), ("--runtime=400ms", False), ("--loops=2", False), ("--verify=md5", False)],
 )
 def test_a_run_that_was_ended_is_known_where_fio_does_not_echo_that_it_was_timed(
     asked: str, told: bool, tmp_path: Path
 ) -> None:
     """It does not where the option came by the command line."""
-    timed = () if "loops" in asked else ("--time_based",)
+    timed = ("--time_based",) if "runtime" in asked else ("--runtime=30", "--rw=randrw")
     command = ["fio", f"--directory={tmp_path}", f"--output={tmp_path}/out.json", *COMMON, "--name=one", "--rw=read"]
     with subprocess.Popen([*command, asked, *timed]) as fio:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -109,10 +109,12 @@ def _time_based(load: LoadResult, options: Mapping[str, str]) -> bool:
     """Whether the run was to last as long as `runtime`, and not to end with its span. On a command line fio does not
     echo `--time_based`; then more bytes than the span tell.
     """
-    if "time_based" in options or options.keys() & {"loops", "io_size"}:
+    if "time_based" in options or options.keys() & {"loops", "io_size", "verify"}:
         return options.get("time_based", "0") != "0"
     span = size_of(options.get("size", ""))
-    return span is not None and sum(one.bytes or 0 for one in load.streams) > span * load.jobs
+    return (
+        span is not None and sum(one.bytes or 0 for one in load.streams if one.direction != "trim") > span * load.jobs
+    )
 
 
 def depth_ignored(load: LoadResult) -> Iterator[Remark]:
