@@ -17,6 +17,7 @@ Place = TypeVar("Place", DomainDisk, Controller, DomainThread)
 
 _WORDS: Mapping[str, str] = {
     "disk.cache": "cache", "disk.aio": "io", "disk.discard": "discard", "disk.detect_zeroes": "detect_zeroes",
+    "device.werror": "werror", "device.rerror": "rerror",
 }  # fmt: skip
 _NUMBERS: Mapping[str, str] = {
     "disk.cache_size": "metadata_cache_bytes", "device.num_queues": "queues", "device.queue_size": "queue_size",
