@@ -126,7 +126,7 @@ def test_a_run_that_was_ended_is_known_where_fio_does_not_echo_that_it_was_timed
     """It does not where the option came by the command line."""
     timed = ("--time_based",) if "runtime" in asked else ("--runtime=30", "--rw=randrw")
     command = ["fio", f"--directory={tmp_path}", f"--output={tmp_path}/out.json", *COMMON, "--name=one", "--rw=read"]
-    with subprocess.Popen([*command, asked, *timed]) as fio:
+    with subprocess.Popen([*command, asked, *timed], cwd=tmp_path) as fio:
         with contextlib.suppress(subprocess.TimeoutExpired):
             fio.wait(2)
         fio.send_signal(signal.SIGINT)
