@@ -68,7 +68,7 @@ RATE_UNMET = "rate-unmet"
 
 
 def has_unmet_rate(measurement: Measurement) -> bool:
-    """Whether a trial did less than was offered, so that its latencies leave out what was owed."""
+    """Whether a trial did less than was offered, so that its latencies say nothing of that load."""
     return any(remark.id == RATE_UNMET for remark in measurement.remarks)
 
 

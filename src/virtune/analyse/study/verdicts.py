@@ -319,7 +319,7 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
 
 def comparable(measurement: Measurement) -> dict[str, float]:
     """Return the comparable values of a valid trial. It leaves out percentiles with too few I/Os beyond them, which
-    are random, and latencies of an offered load that was not achieved, which leave out what was owed.
+    are random, and latencies of an offered load that was not achieved, which say nothing of it.
     """
     values = dict(measurement.values)
     counts = counts_of(measurement)

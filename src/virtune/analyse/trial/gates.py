@@ -278,8 +278,8 @@ def rate_unmet(load: LoadResult) -> Iterator[Remark]:
         done = done_of(load)
         yield GATE_BY_ID["rate-unmet"].remark(
             text=f"{format_count(asked)} operations a second were offered and {format_count(done)} were done"
-            f" ({format_share(done / asked, 1)}): what is owed grows without end, and waits in none of these"
-            " latencies.",
+            f" ({format_share(done / asked, 1)}): what is owed grows without end, so these latencies say nothing of"
+            " that load.",
         )
 
 
@@ -407,8 +407,8 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
         if offered and unmet is not None:
             text = (
                 f"saturated: {format_count(offered)} operations a second were offered and"
-                f" {format_count(done_of(load))} done: what is owed grows without end and waits in none of its"
-                " latencies, which are not compared"
+                f" {format_count(done_of(load))} done: what is owed grows without end, so its latencies say"
+                " nothing of that load and are not compared"
             )
             yield _reading("rate-unmet", unmet, text)
 
