@@ -86,7 +86,7 @@ def cut_short(load: LoadResult) -> Iterator[Remark]:
         return
     options, ran = dict(load.options or ()), load.seconds
     timed = seconds_of(options, "runtime") if _time_based(load, options) else None
-    if timed and ran and ran < ENDED_EARLY * timed:
+    if timed and ran and ran < ENDED_EARLY * timed - EDGE_OF_RUN:
         steady = any(name in ("steadystate", "ss") for name in options)
         why = "it was to end once it was steady" if steady else "somebody, or another job, ended it"
         least, most = format_seconds(ran), format_seconds(timed)
@@ -343,6 +343,9 @@ def _cpu_percent(load: LoadResult) -> float | None:
 RESIDENT_BYTES = 1024**2
 """If less of the image than this is in the page cache, the cache cannot serve reads that are spread over all of it.
 """
+
+EDGE_OF_RUN = 0.5
+"""So many seconds may pass on a busy host between the begin of a run and its first I/O."""
 
 ENDED_EARLY = 0.9
 """A run that was to go on for a time, and lasted less than this share of it, was ended."""
