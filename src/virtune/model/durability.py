@@ -12,7 +12,7 @@ only stacks of one class. The class is what the guest is promised; `Survives` sa
 All of it holds as far as the drive honours a flush, which nothing above the drive can see.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import assert_never
 
@@ -79,6 +79,14 @@ def durability_of(stack: Stack) -> Durability:
     cluster is lost even when only the process dies. `cache=unsafe` drops the flush of the file, not that of the
     metadata to the page cache (QEMU: block/io.c, bdrv_co_flush and BDRV_O_NO_FLUSH).
     """
+    found = _of_disk(stack)
+    if stack.kernel.mount_barrier is False and found.promise is Promise.FLUSH:
+        why = "guest.mount_barrier=off: the guest's filesystem never flushes"
+        return replace(found, promise=Promise.VOLATILE, flushed=found.completed, why=why)
+    return found
+
+
+def _of_disk(stack: Stack) -> Durability:
     disk = stack.disk
     if stack.kind.front == "file":
         direct = "opened with O_DIRECT, as the load does by default"
@@ -90,12 +98,6 @@ def durability_of(stack: Stack) -> Durability:
     if writes_through(stack) and disk.cache != "unsafe":
         through = f"cache={disk.cache}" if disk.cache in THROUGH_CACHES else "device.write_cache=off"
         return Durability(Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT, through)
-    if stack.kernel.mount_barrier is False and disk.cache != "unsafe":
-        kept = Survives.HOST_CRASH if disk.cache in ("none", "directsync") else Survives.PROCESS_KILL
-        kept = Survives.NOTHING if in_memory else kept
-        return Durability(
-            Promise.VOLATILE, kept, kept, "guest.mount_barrier=off: the guest's filesystem never flushes"
-        )
     match disk.cache:
         case "none" | "directsync":
             completed = Survives.NOTHING if in_memory else Survives.HOST_CRASH
