@@ -163,6 +163,9 @@ SILENT: dict[str, FioResult] = {
     "unequal-times": replace(
         GOOD, loads=(LOAD, replace(LOAD, streams=(replace(READ, seconds=29.5, ios=2_360_000),)))
     ),
+    "unequal-times, of a moment": replace(
+        GOOD, loads=tuple(replace(LOAD, streams=(replace(READ, seconds=ran),)) for ran in (0.2, 0.3))
+    ),
     "unequal-times, one after another": replace(
         GOOD,
         loads=tuple(

@@ -21,6 +21,7 @@ from virtune.analyse.trial.gates import (
     depth_ignored,
     depth_in_submission,
     depth_not_filled,
+    ended_before,
     errors,
     flush_ns,
     in_submission,
@@ -55,9 +56,6 @@ miss up to half a second of a run, hence the wide margin and COUNTED_SECONDS."""
 
 WRITTEN_SHARE = 0.8
 """From this share of fio's bytes on, the device kept up with the page cache; the rest was not yet written back."""
-
-TOGETHER = 0.9
-"""Jobs of which the first ends before this share of the longest ran beside fewer others for a time that counts."""
 
 COUNTED_SECONDS = 2.0
 """fio reads the device counters every 250 ms; in shorter runs what it misses is too large a share."""
@@ -352,7 +350,7 @@ def unequal_times(result: FioResult) -> Iterator[Remark]:
     """Judge by `unequal-times`."""
     for part in phases_of(result):
         ran = [load.seconds for load in part.loads if load.seconds]
-        if not ran or min(ran) >= TOGETHER * max(ran):
+        if not ran or not ended_before(min(ran), max(ran)):
             continue
         least, most, loads = format_seconds(min(ran)), format_seconds(max(ran)), part.loads
         summed, whole = math.fsum(load.iops for load in loads), sum(load.ios for load in loads) / max(ran)
