@@ -90,6 +90,7 @@ def test_a_write_cache_that_the_cache_mode_or_the_bus_rules_out() -> None:
 def test_a_disk_that_keeps_nothing_and_a_plain_file() -> None:
     assert durability_of(Stack(disk=Disk(backend="null-co"))).promise is Promise.NOTHING
     assert durability_of(Stack(rig="metal")).promise is Promise.FLUSH
+    assert durability_of(Stack(rig="metal", kernel=Kernel(mount_barrier=False))).promise is Promise.FLUSH
 
 
 def test_classes_are_ordered() -> None:

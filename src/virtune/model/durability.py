@@ -80,7 +80,7 @@ def durability_of(stack: Stack) -> Durability:
     metadata to the page cache (QEMU: block/io.c, bdrv_co_flush and BDRV_O_NO_FLUSH).
     """
     found = _of_disk(stack)
-    if stack.kernel.mount_barrier is False and found.promise is Promise.FLUSH:
+    if stack.kernel.mount_barrier is False and stack.kind.front != "file" and found.promise is Promise.FLUSH:
         why = "guest.mount_barrier=off: the guest's filesystem never flushes"
         return replace(found, promise=Promise.VOLATILE, flushed=found.completed, why=why)
     return found
