@@ -23,12 +23,14 @@ GREETING = {"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "p
 @dataclass
 class Speaker:
     """The other end of a monitor, in a thread of its own: it answers `query-name` by its number once all have been
-    asked, or goes away instead.
+    asked, or goes away instead. The first answer is as late as `slow_seconds`.
     """
 
     number: int
     all_asked: threading.Barrier
     leaves: bool = False
+    slow_seconds: float = 0.0
+    asked: list[int] = field(default_factory=list)
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __post_init__(self) -> None:
@@ -66,10 +68,13 @@ class Speaker:
             self._say(GREETING, {})
             for asked in self._heard():
                 if asked["execute"] == "query-name":
-                    self.all_asked.wait(60)
+                    if not self.asked:  # one that is slow is asked again
+                        self.all_asked.wait(60)
+                        time.sleep(self.slow_seconds)
                     if self.leaves:
                         self._end()
                         return
+                    self.asked.append(time.monotonic_ns())
                     self._say({"return": {"name": f"vm{self.number}"}}, asked)
                 elif asked["execute"] == "interrupted":
                     os.kill(os.getpid(), signal.SIGINT)
@@ -108,6 +113,17 @@ def test_one_that_goes_away_or_refuses_is_an_error_in_its_place() -> None:
         refused = execute_all([some[0], some[2]], "refused")
         assert all(isinstance(one, RigError) and "refused `refused`" in one.message for one in refused)
     assert execute_all([], "query-name") == []
+
+
+def test_a_slow_answer_is_asked_for_again_since_nobody_knows_when_it_was_given() -> None:
+    with contextlib.ExitStack() as ends:
+        slow = Speaker(0, threading.Barrier(1), slow_seconds=0.5)
+        ends.enter_context(slow.ends)
+        monitor = ends.enter_context(Monitor(slow.client, ends.enter_context(event_loop())))
+        (answer,) = execute_all([monitor], "query-name")
+        assert isinstance(answer, MonitorAnswer)
+        assert len(slow.asked) > 1
+        assert answer.t_ns > slow.asked[0], "half-way to the first answer is 0.25 s before that"
 
 
 def test_a_monitor_alone_has_a_loop_of_its_own() -> None:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Self, TypeVar
 
 from qemu.qmp import ExecuteError, Message, QMPClient, QMPError
@@ -37,6 +38,13 @@ _SAID_MAX = 300
 
 _END_SECONDS = 1.0
 """What is told to end needs no answer of anybody's."""
+
+_SLOW_NS, _HANGS_NS = 10_000_000, 1_000_000_000
+"""An answer takes 1 ms. Of one that took 10 ms it is not known well enough when it was given; who takes a second has
+no quick one.
+"""
+
+_ASKED_MOST = 4
 
 T = TypeVar("T")
 
@@ -127,14 +135,20 @@ class Monitor:
         return self._loop
 
     async def answer(self, command: str) -> "MonitorAnswer | RigError":
-        """Execute a command; returns its answer, or the error."""
+        """Execute a command that changes nothing; returns its answer, or the error. One that was slow, as where QEMU
+        or virtune has no CPU, is asked for again some times, and the quickest counts.
+        """
+        found: list[tuple[int, MonitorAnswer]] = []
         try:
             await self._awake()  # connecting is no part of the time at which QEMU answered
-            begun = time.monotonic_ns()
-            said = await self._answer(command, {})
+            while not found or (len(found) < _ASKED_MOST and _SLOW_NS < found[-1][0] < _HANGS_NS):
+                begun = time.monotonic_ns()
+                said = await self._answer(command, {})
+                took = time.monotonic_ns() - begun
+                found.append((took, MonitorAnswer(said=said, t_ns=begun + took // 2)))
         except RigError as error:
             return error
-        return MonitorAnswer(said=said, t_ns=(begun + time.monotonic_ns()) // 2)
+        return min(found, key=itemgetter(0))[1]
 
     async def _awake(self) -> None:
         """Be connected. Nothing here, where the connection is its own."""
