@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,11 +62,16 @@ def cluster(place: Path, workers: int = 2) -> Iterator[Dask]:
                 process.kill()
 
 
+QUICK = 4
+
+
 def noted(place: str, number: int) -> int:
-    """What a worker does: it notes its process id under a number, takes its time, and returns the number."""
+    """What a worker does: it notes its process id under a number and returns the number; all but the first QUICK
+    ones wait until there is a file `place`.killed.
+    """
     with (Path(place) / str(number)).open("a") as file:
         file.write(f"{os.getpid()}\n")
-    time.sleep(0.3)
+    assert number < QUICK or eventually(Path(f"{place}.killed").exists, seconds=UP_SECONDS)
     return number
 
 
