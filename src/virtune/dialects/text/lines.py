@@ -215,7 +215,7 @@ def safe(value: str, form: Callable[[str], bool] | None = None) -> str:
 
 
 _TOKEN = re.compile(
-    r"""(?P<blank>[ \t]++)|(?P<comment>\#[^\n]*+)|(?P<end>\n|[;&|<>()]++)
+    r"""(?P<plain>[\w/.,:=+@%-]++(?=[ \t\n]))|(?P<blank>[ \t]++)|(?P<comment>\#[^\n]*+)|(?P<end>\n|[;&|<>()]++)
         |(?P<word>(?:\$\([^()\n]*+\)|`[^`\n]*+`|[^ \t\n'"\\;&|<>()]|\\.|'[^']*+'|"(?:[^"\\]|\\.)*+")++)""",
     re.DOTALL | re.VERBOSE,
 )
@@ -251,7 +251,9 @@ def commands_of(text: str, line: int = 1) -> Iterator[list[Word]]:
         if found is None:
             raise ValueError("a quotation without an end")
         begin, at = at, found.end()
-        if found.lastgroup == "word":
+        if found.lastgroup == "plain":
+            words.append(Word(found[0], line + bisect_right(begins, begin)))
+        elif found.lastgroup == "word":
             words.append(Word(_unquoted(found[0]), line + bisect_right(begins, begin)))
         elif found.lastgroup == "end" and not (found[0] == "\n" and words and _GOES_ON.match(text, at)):
             if words:
