@@ -86,6 +86,22 @@ def test_the_best_engine_that_fio_has_is_taken(engines: frozenset[str], engine: 
 
 def test_an_option_of_one_engine_chooses_it() -> None:
     assert options("rw=read,userspace_reap=1")["ioengine"] == "libaio"
+
+
+@pytest.mark.parametrize(
+    ("words", "engines", "expected"),
+    [
+        ("iodepth=3", {"io_uring", "libaio", "psync"}, "libaio"),
+        ("iodepth=12,numjobs=2", {"io_uring", "libaio", "psync"}, "libaio"),
+        ("iodepth=32", {"io_uring", "libaio", "psync"}, "io_uring"),
+        ("iodepth=3", {"io_uring", "psync"}, "io_uring"),
+        ("iodepth=3,direct=0", {"io_uring", "libaio"}, "io_uring"),  # libaio would hold one in flight
+        ("iodepth=3,hipri", {"io_uring", "libaio"}, "io_uring"),
+        ("iodepth=3,ioengine=io_uring", {"io_uring", "libaio"}, "io_uring"),
+    ],
+)
+def test_a_depth_that_io_uring_is_not_given_is_libaio_s(words: str, engines: set[str], expected: str) -> None:
+    assert options(f"rw=randread,{words}", engines=frozenset(engines))["ioengine"] == expected
     with pytest.raises(PreconditionError, match="no engine for the workload"):
         options("rw=read,sqthread_poll", engines=frozenset({"psync"}))
 
