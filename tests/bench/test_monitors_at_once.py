@@ -115,7 +115,7 @@ def test_one_that_goes_away_or_refuses_is_an_error_in_its_place() -> None:
     assert execute_all([], "query-name") == []
 
 
-def test_a_slow_answer_is_asked_for_again_since_nobody_knows_when_it_was_given() -> None:
+def test_a_slow_answer_is_asked_for_again_since_its_moment_is_unknown() -> None:
     with contextlib.ExitStack() as ends:
         slow = Speaker(0, threading.Barrier(1), slow_seconds=0.5)
         ends.enter_context(slow.ends)

@@ -16,6 +16,7 @@ import click
 import pytest
 from tests.conftest import User, bare_guest, generator
 from tests.guide import EXAMPLES, MEASURING, PAGES, Step, commands, documented, missing, steps, strings, verb_of
+from tests.plan.vscsi_printouts import printout
 
 from virtune.cli import VERBS, cli
 from virtune.cli import run as main
@@ -121,6 +122,7 @@ def readers_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("before.txt", "after.txt", "article.txt"):
         both = [(CAPTURES / "fio" / f"study1-{run}.txt").read_text() for run in ("before", "after")]
         (place / name).write_text("\n".join(both))
+    (place / "vm.csv").write_text(printout({4096: 70}, {4096: 30}))
     (place / "plan.toml").write_text('[vary]\ndisk.aio = ["threads", "io_uring"]\n')
     ours = (place / "web1.xml").read_text().replace("'sda'", "'vda'")
     (place / "vm.xml").write_text(ours.replace("<devices>", "<iothreads>1</iothreads><devices>"))

@@ -254,7 +254,7 @@ def read_job_file(text: str, name: str) -> Workload:
 
     Raises PlanError naming the file and, for every line that cannot be taken, the line and the reason.
     """
-    label = _label(name)
+    label = file_label(name)
     if len(text) > CHARACTERS_MAX:
         raise PlanError(f"{label} is longer than {format_bytes(CHARACTERS_MAX)}, which no job file needs")
     if any("\ud800" <= c <= "\udfff" or c == "\0" for c in text):
@@ -340,7 +340,7 @@ def _one_time(workload: Workload, key: str) -> float | None:
     return next((value / 1000 for value in said), None)
 
 
-def _label(name: str) -> str:
+def file_label(name: str) -> str:
     """Return the file's name as a name for the workload: its last part, without characters that garble a table."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     stem = re.sub(r"\.(fio|job|ini|txt)$", "", last)
@@ -428,23 +428,29 @@ def workload_words(rates: DiskRates, sequential: float | None = None) -> str:
     reads, writes = rates.reads, rates.writes
     if reads + writes <= 0:
         return ""
-    mixed = reads > 0 and writes > 0
-    share = sequential or 0.0
-    wholly = share >= 1 - _WHOLLY
-    words = [f"rw={'' if wholly else 'rand'}{'rw' if mixed else 'read' if reads else 'write'}"]
-    if not wholly and share > _WHOLLY:
-        words.append(f"percentage_random={round(100 * (1 - share))}")
-    if mixed:
-        words.append(f"rwmixread={min(99, max(1, round(100 * reads / (reads + writes))))}")
+    words = pattern_words(reads, writes, sequential or 0.0)
     sizes = [_block(rates.read_bytes, reads), _block(rates.written_bytes, writes)]
-    told = [size for size, count in zip(sizes, (reads, writes), strict=True) if count]
-    words.append(f"bs={_size(told[0])}" if len(set(told)) == 1 else f"bs={_size(told[0])},{_size(told[-1])}")
+    told = [size_word(size) for size, count in zip(sizes, (reads, writes), strict=True) if count]
+    words.append(f"bs={','.join(dict.fromkeys(told))}")
     # an idle disk has nothing in flight, so the depth is averaged over the busy time
     in_flight = (rates.read_ns + rates.write_ns) / 1e9 / rates.seconds
     words.append(f"iodepth={max(1, round(in_flight))}")
     if rates.flushes and writes:
         words.append(f"fsync={max(1, round(writes / rates.flushes))}")
     return ",".join(words)
+
+
+def pattern_words(reads: int, writes: int, sequential: float) -> list[str]:
+    """Return which of the requests are writes and which follow those before them, as fio options: of so many reads
+    and writes, with that share (0..1) of sequential ones.
+    """
+    mixed, wholly = reads > 0 and writes > 0, sequential >= 1 - _WHOLLY
+    words = [f"rw={'' if wholly else 'rand'}{'rw' if mixed else 'read' if reads else 'write'}"]
+    if not wholly and sequential > _WHOLLY:
+        words.append(f"percentage_random={round(100 * (1 - sequential))}")
+    if mixed:
+        words.append(f"rwmixread={min(99, max(1, round(100 * reads / (reads + writes))))}")
+    return words
 
 
 def rate_words(rates: DiskRates) -> str:
@@ -459,5 +465,6 @@ def _block(total: int, count: int) -> int:
     return int(min(_BLOCK_MAX, max(_BLOCK_MIN, 2 ** round(math.log2(total / count)))))
 
 
-def _size(size: int) -> str:
+def size_word(size: int) -> str:
+    """Return a size in bytes as fio's options have it: in KiB where it is a whole number of them."""
     return f"{size // 1024}k" if size % 1024 == 0 else str(size)

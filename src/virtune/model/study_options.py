@@ -269,7 +269,7 @@ class StudyOptions:
         flag="--workload", plan="workload",
         metavar={"": "NAME|FIO WORDS|FILE", "sweep": "NAME|FIO WORDS"},
         help={
-            "": f"{_WORKLOAD} (`rw=randread,bs=4k,iodepth=32`), or a fio job file.",
+            "": f"{_WORKLOAD} (`rw=randread,bs=4k,iodepth=32`), a fio job file, or a printout of ESXi's vscsiStats.",
             "tune": f"{_WORKLOAD}, or a fio job file; of several the mean counts.",
             "check": "One workload.",
             "sweep": "A named workload or fio's own words; one job, offered at a rate.",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from virtune.bounded import read_up_to
+from virtune.fio.vscsistats import BEGINS, vscsi_workload
 from virtune.fio.workloads import own_times, parse_workload, read_job_file
 from virtune.flows.domains.domains import FoundDomain
 from virtune.flows.domains.like import LikeVm, as_it_is_now, begun_like, disk_of, find_vm, path_of
@@ -497,13 +498,14 @@ def _workloads_of(question: Question, plan: options.StudyOptions) -> tuple[Workl
 
 
 def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
-    """Read workloads: names, fio options, and job files, which are relative to `folder`."""
+    """Read workloads: names, fio options, and job files and printouts of vscsiStats, relative to `folder`."""
     found: list[Workload] = []
     for word in words:
         path = folder / word
         # fio options may contain a slash (bssplit=4k/60), a path seldom contains a `=`
         if path.is_file() or ("=" not in word and (os.sep in word or word.endswith((".fio", ".job", ".ini")))):
-            found.append(read_job_file(_text(path), path.stem))
+            text = _text(path)
+            found.append((vscsi_workload if text.startswith(BEGINS) else read_job_file)(text, path.stem))
         else:
             found += parse_workload(word)
     names = [workload.name for workload in found]
