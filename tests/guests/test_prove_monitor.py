@@ -17,7 +17,8 @@ from virtune.bench.live.monitor import monitored
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
-LIMIT = 100
+LIMIT = 40
+"""A guest under TCG was seen to do 84 I/Os a second where others had the CPUs."""
 DATA = "/machine/peripheral/data/virtio-backend"
 NONE = dict.fromkeys(("bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"), 0)
 
@@ -46,7 +47,7 @@ def words(vm: Loaded, *more: str) -> tuple[str, ...]:
 
 
 def test_a_limit_is_confirmed_and_put_back_with_its_bursts(user: User, loaded: Loaded) -> None:
-    limited(loaded, iops_max=150, iops_max_length=2, iops_size=4096, bps_rd=10**9, group="mine")
+    limited(loaded, iops_max=60, iops_max_length=2, iops_size=4096, bps_rd=10**9, group="mine")
     before = limits(loaded)
     assert (before["iops"], before["iops_max_length"], before["group"]) == (LIMIT, 2, "mine")
     tested = user.run(*words(loaded, "--yes", "--json"))
@@ -113,7 +114,7 @@ def test_a_limit_that_is_changed_while_it_is_looked_at_is_told(user: User, loade
     limited(loaded, iops=20)
     said, _ = process.communicate()
     told = " ".join(said.split())
-    assert "its limits were changed while it was looked at: iops 100 and iops 20" in told
+    assert f"its limits were changed while it was looked at: iops {LIMIT} and iops 20" in told
     assert "look again" in told
 
 
