@@ -17,15 +17,17 @@ from typing import Any, cast
 
 import pytest
 from tests.bench.bound import HALTING, THP, halting_file, told
+from tests.bench.loading import raw_job, run
 from tests.conftest import CALM, User, eventually
 from tests.killed import dies
 
 from virtune import warden
 from virtune.bench.host_settings import FoundHost, files_of, host_set, settable
+from virtune.bench.metal import MetalBench
 from virtune.model.contradictions import contradictions
-from virtune.model.errors import PreconditionError, RefusedTargetError, RigError
+from virtune.model.errors import LoadError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event
-from virtune.model.stack import Host, Machine, Stack
+from virtune.model.stack import FileTarget, Host, Machine, Stack
 from virtune.shell import Warden
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
@@ -578,3 +580,14 @@ def test_a_comparison_killed_at_twenty_instants_leaves_the_host_as_it_was(disk: 
             changed += disk.state() != before
         assert eventually(lambda: disk.state() == before), instant
     assert changed > 3, "it died between trials only"
+
+
+def test_a_load_that_polls_is_refused_by_a_disk_without_poll_queues(disk: LoopDisk, warden: Warden) -> None:
+    """Linux 6.1 completes its requests by interrupts and says nothing."""
+    target = FileTarget(path=str(disk.image), size_bytes=1024**2)
+    bench = MetalBench(target=target, image=disk.image, stack=Stack(rig="metal"), warden=warden)
+    job = f"[x]\nioengine=io_uring\nhipri=1\ndirect=1\nrw=randread\nfilename={disk.image}\n"
+    asked = raw_job(job, engine="io_uring", workload="rw=randread,ioengine=io_uring,hipri=1")
+    told = f"the disk has no poll queues: {disk.queue}/io_poll is 0"
+    with pytest.raises(LoadError, match=told):
+        run(bench, asked, seconds=0.5)

@@ -424,8 +424,9 @@ PARTS = {
 }  # fmt: skip
 """Each makes one check of a verifier, which has a lie of its own."""
 
-LOOKED_AT = {"_own_checks", "_several"}
-"""How a load itself opened its files, of which only a real one has descriptors: `test_rigs`, `lying_fio`."""
+LOOKED_AT = {"_own_checks", "_several", "_polling_check"}
+"""How a load itself opened its files, of which only a real one has descriptors: `test_rigs`, `lying_fio`; and
+whether a real disk polls for completions: `test_host_settings`, `test_machines`."""
 
 
 def verifiers() -> Iterator[str]:

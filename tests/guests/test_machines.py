@@ -13,7 +13,7 @@ from tests.guests.rig_parts import GUEST, MIB, OF_OLDER, OLDER, engine_at_work, 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.rig import GuestSession
 from virtune.fio.results import read_result
-from virtune.model.errors import RigError
+from virtune.model.errors import LoadError, RigError
 from virtune.model.stack import Device, Disk, Kernel, Machine, Pins
 from virtune.model.text import Bytes
 
@@ -114,5 +114,8 @@ def test_a_queue_is_kept_for_polled_completions(rig: GuestSession, image: Path) 
         assert (seen["guest.blk_poll_queues"], polled) == ("1", b"1\n")
         words = "[x]\nioengine=io_uring\nhipri=1\ndirect=1\nbs=4k\nrw=randread\ntime_based=1\nruntime=500ms\n"
         text = f"{words}filename={bench.target.path}\nsize={SPAN}\nallow_file_create=0\n"  # type: ignore[union-attr]
-        done = run(bench, raw_job(text, engine="io_uring", workload="rw=randread"), seconds=0.5)
+        done = run(bench, raw_job(text, engine="io_uring", workload="rw=randread,hipri=1"), seconds=0.5)
+        assert found(done.checks)["workload.hipri"] == "on"
         assert read_result(done.output.decode()).loads[0].streams[0].iops
+    with rig.up(GUEST, ground(image)) as bench, pytest.raises(LoadError, match="no poll queues: the guest's /sys"):
+        run(bench, raw_job(text, engine="io_uring", workload="rw=randread,hipri=1"), seconds=0.5)

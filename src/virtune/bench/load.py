@@ -32,7 +32,9 @@ from virtune.model.evidence import BARRIER, RINGS, UNDER_LOAD, Changeover, Check
 from virtune.model.facts import BusyFacts, Unknown
 from virtune.model.stack import FileTarget, Stack, Target
 from virtune.model.text import setting_text
+from virtune.probe import tree
 from virtune.probe.cpu import parse_list
+from virtune.probe.devices import backing_of
 from virtune.probe.host import busy_facts
 from virtune.probe.process import IO_URING, NATIVE, Process, Rings
 from virtune.probe.programs import read_engines, said_of_itself
@@ -202,7 +204,30 @@ class Load(abc.ABC):
     def look(self) -> tuple[Check, ...]:
         """Check the settings that only show under load."""
         # QEMU encrypts in workers too, whatever engine does the I/O
-        return self.bench.under_load(flushes=self.job.flushes or self.bench.stack.disk.encryption == "luks")
+        flushes = self.job.flushes or self.bench.stack.disk.encryption == "luks"
+        return (*self.bench.under_load(flushes=flushes), *self._polling_check())
+
+    def polled(self) -> tuple[str, str] | None:
+        """Return whether the kernel that fio runs on polls its disk for completions (`1`, or `0`; else it does not
+        say), and where it says so; None where no such kernel has a part.
+        """
+        return None
+
+    def require_polling(self) -> None:
+        """Raise LoadError where completions are to be polled for and the disk has none: Linux 6.1 then waits for
+        interrupts and says nothing, 6.18 refuses each I/O.
+        """
+        for check in self._polling_check():
+            if check.agrees is False:
+                hint = "`poll_queues=` of virtio_blk or nvme makes some when the driver is loaded; hipri=0 needs none"
+                raise LoadError(f"hipri=1 was asked for, and the disk has no poll queues: {check.proof}", hint=hint)
+
+    def _polling_check(self) -> Iterator[Check]:
+        asked = any(one.get("hipri", "0") != "0" for one in self.job.workload)
+        if asked and (found := self.polled()) is not None:
+            told, where = found
+            proof = f"{where} is {told or 'not shown'}"
+            yield Check("workload.hipri", "on", {"0": "off", "1": "on"}.get(told), proof)
 
     def read(self, mark: str) -> Mapping[str, object] | None:  # noqa: ARG002 - there may be none
         """Read QEMU's counters of the disk; None when they cannot be read. `t` is our monotonic clock in ns."""
@@ -290,6 +315,13 @@ class HereLoad(Load):
 
     def look(self) -> tuple[Check, ...]:
         return (*super().look(), *pin_check(self.child.pid, self.bench.stack.pins.load), *self._own_checks())
+
+    def polled(self) -> tuple[str, str] | None:
+        if not isinstance(self.bench.target, FileTarget):
+            return None
+        disk = next((one.name for one in backing_of(self.bench.target.path).devices if one.kind != "partition"), "*")
+        told = tree.text(f"/sys/block/{disk}/queue/io_poll")
+        return "" if isinstance(told, Unknown) else told, f"/sys/block/{disk}/queue/io_poll"
 
     def _own_checks(self) -> tuple[Check, ...]:
         """Verify how the load itself opened the target."""
@@ -401,6 +433,7 @@ def run_loads(loads: Sequence[Load], window: Window, keep: Keep, *, idle: Sequen
 def _run(loads: Sequence[Load], counters: "_Counters", window: Window, keep: Keep) -> LoadOutput:
     with contextlib.ExitStack() as sampled:
         for one in loads:
+            one.require_polling()
             one.start()
         # the first sample of the counters takes no longer than preparing the loads
         for one in loads:
