@@ -2,6 +2,7 @@
 """A live disk from what QEMU and the host counted: its layers, its limit, its load as a workload."""
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -267,12 +268,29 @@ def test_a_live_load_is_a_workload_that_compare_takes(seen: DiskRates, words: st
     ],
 )
 def test_requests_that_follow_one_another_are_a_sequential_load(near: float, words: str) -> None:
-    follows, jumps = Move(requests=3, sectors=3 * 16), Move(requests=3, sectors=-(10**6))
-    moves = [follows] * round(40 * near) + [jumps] * round(40 * (1 - near))
+    follows, jumps = Move(requests=1, sectors=16), Move(requests=1, sectors=-(10**6))
+    moves = [follows] * round(80 * near) + [jumps] * round(80 * (1 - near))
     share = sequential_share(moves, rates())
-    assert share == near
+    assert share == pytest.approx(near, abs=0.01)
     assert workload_words(rates(), share) == words
     assert parse_workload(words)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9, 0.98, 1.0])
+@pytest.mark.parametrize("between", [1, 4, 30])
+def test_the_share_is_one_of_requests_and_not_of_looks(share: float, between: int) -> None:
+    """A look that comes 30 requests after another finds a jump between them for each thirtieth that jumps."""
+    chance = random.Random(7)
+    moves = []
+    for _ in range(300):
+        for count in {1: (1,), 4: (4,), 30: (30, 1) if chance.random() < 0.2 else (30,)}[between]:
+            steps = [16 if chance.random() < share else chance.randrange(-(10**6), 10**6) for _ in range(count)]
+            moves.append(Move(requests=count, sectors=sum(steps)))
+    found = sequential_share(moves, rates())
+    assert found == pytest.approx(share, abs=0.12), "the pairs of looks tell of those that hardly follow"
+    alone = sequential_share([one for one in moves if one.requests == between], rates())
+    assert alone is None or alone == pytest.approx(share, abs=0.2)
+    assert (alone is None) == (between == 30 and share < 0.9), "where each look found a jump nothing is known"
 
 
 def test_of_places_nothing_is_said_without_enough_to_say_it_of() -> None:

@@ -55,15 +55,17 @@ class Driver:
 def test_the_newest_request_is_read_with_its_place(*, indirect: bool) -> None:
     driver = Driver()
     reader = driver.reader()
+    before = None
     for number, sector in enumerate((8, 16, 2**40, 7), 1):
         driver.offer(sector, kind=WRITE if number % 2 else READ, indirect=indirect)
-        assert reader.newest(0) == (number, sector)
+        assert reader.newest(0) == (number, sector, before)
+        before = sector
 
 
 def test_indices_wrap() -> None:
     driver = Driver(offered=2**16 - 1)
     driver.offer(24)
-    assert driver.reader().newest(0) == (0, 24)
+    assert driver.reader().newest(0) == (0, 24, 0)
 
 
 def test_what_is_no_read_or_write_and_what_cannot_be_read_is_not_seen() -> None:
@@ -76,7 +78,7 @@ def test_what_is_no_read_or_write_and_what_cannot_be_read_is_not_seen() -> None:
     driver.offer(8, header=2**33)
     assert reader.newest(0) is None, "beyond 4 GiB, where this guest has no memory"
     driver.offer(8)
-    assert reader.newest(0) == (4, 8)
+    assert reader.newest(0) == (4, 8, None)
     assert driver.reader(pid=2**22 + 1).newest(0) is None, "no such process"
 
 

@@ -26,8 +26,10 @@ assumed, which read-ahead and caches do not flatter.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from zlib import crc32
 
 from virtune.fio.options import ALIASES, NOTHING, SHAPING, check_together, milliseconds, read_option
@@ -407,18 +409,48 @@ _NEAR = 2.0
 """A later request follows an earlier one if it begins at most so many times as far beyond it as the bytes between
 them: requests differ in size, and only their mean is known."""
 
+_STEPS = 400
+
+_LIKELY = 1.92
+"""Shares whose log likelihood is so much below the best one's are still 95 % likely (half of chi-squared's 3.84)."""
+
+_NEVER = 1e-300
+
+_KNOWN = 0.3
+"""A share that may be anything within so much, with 95 %, is not told."""
+
 _WHOLLY = 0.1
 """Up to this share of the others a load counts as random, or as sequential."""
 
 
 def sequential_share(moves: Sequence[Move], rates: DiskRates) -> float | None:
-    """Return the share of requests (0..1) that follow those before them on the disk; None where too few were seen."""
+    """Return the share of requests (0..1) that follow those before them on the disk; None where too few were seen, or
+    too many lay between two looks.
+
+    A look that comes k requests after another finds its request behind that one where all k followed, each with the
+    share s, so with probability s**k; else it may lie there by chance, which is taken from how far the others jump.
+    The most likely s of all looks is returned, if it is known well enough.
+    """
     data = rates.reads + rates.writes
     if len(moves) < _MOVES_MIN or data <= 0 or not any(one.sectors for one in moves):
         return None
-    each = (rates.read_bytes + rates.written_bytes) / data
-    near = [one for one in moves if 0 < one.sectors * _SECTOR <= _NEAR * one.requests * each]
-    return len(near) / len(moves)
+    near = _NEAR * (rates.read_bytes + rates.written_bytes) / data / _SECTOR
+    seen = Counter((one.requests, 0 < one.sectors <= near * one.requests) for one in moves)
+    far = [abs(one.sectors) for one in moves if not 0 < one.sectors <= near * one.requests]
+    chances = {k: min(1.0, near * k / (2 * max(1, median(far)))) if far else 0.0 for k, _ in seen}
+
+    def likely(share: float) -> float:
+        there = {k: share**k + (1 - share**k) * chance for k, chance in chances.items()}
+        return math.fsum(
+            count * math.log(max(_NEVER, there[k] if follows else 1 - there[k]))
+            for (k, follows), count in seen.items()
+        )
+
+    found = {share: likely(share) for share in ((2 * step + 1) / (2 * _STEPS) for step in range(_STEPS))}
+    within = [share for share, one in found.items() if one >= max(found.values()) - _LIKELY]
+    if within[-1] - within[0] > _KNOWN:
+        return None
+    return [*found].index(max(found, key=found.__getitem__)) / (_STEPS - 1)
 
 
 def workload_words(rates: DiskRates, sequential: float | None = None) -> str:
