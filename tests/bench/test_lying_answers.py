@@ -20,7 +20,7 @@ from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
 from virtune.bench.during import BlockJob, Snapshots
 from virtune.bench.guest.agent import Mounted
-from virtune.bench.libvirt.during import DomainJob
+from virtune.bench.libvirt.during import DomainJob, DomainSnapshots
 from virtune.bench.qemu.carried import (
     Carried,
     FurtherDisks,
@@ -172,6 +172,23 @@ def no_further(kind: During) -> Check:
     return job.check()
 
 
+def puts_none_above() -> Check:
+    """A libvirt that agrees to each snapshot, and shows the disk without one."""
+    disk = "<disk><source file='image.raw'/><target dev='vdb'/></disk>"
+    live = f"<domain type='qemu'><devices>{disk}</devices></domain>"
+    virsh = SimpleNamespace(uri="", run=lambda *words: live if words[0] == "dumpxml" else "")
+    with tempfile.TemporaryDirectory() as home:
+        image = Path(home, "image.raw")
+        image.write_bytes(bytes(4096))
+        job = DomainSnapshots(
+            cast(Any, virsh), "uuid", "vdb", Path(home, "over.qcow2"), image=image, disk=Stack().disk
+        )
+        job._begin()
+        job.mark()
+        job.mark()
+        return job.check()
+
+
 def takes_none() -> Check:
     """A QEMU that agrees to each snapshot, and puts none above the disk."""
     said = {"id": "during0", "status": "concluded", "current-progress": 0}
@@ -296,6 +313,7 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (DomainJob.check, "disk.during", lambda: [no_further("mirror")]),
     (DomainJob.check, "disk.during", lambda: [no_further("backup")]),
     (Snapshots.check, "disk.during", lambda: [takes_none()]),
+    (DomainSnapshots.check, "disk.during", lambda: [puts_none_above()]),
 ]  # fmt: skip
 
 PROVEN_UNDER_LOAD = {("export_checks", "export.iothread"), ("_second_check", "disks.count")}

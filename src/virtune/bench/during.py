@@ -160,16 +160,12 @@ class BlockJob(DuringLoad):
         return next((one for one in self._ask("query-jobs", {}) if one["id"] == _JOB), None)
 
 
-class Snapshots(BlockJob):
-    """Snapshots of the node `source` that are taken and merged one after the other, each in the file `copy`."""
+class SnapshotsInTurn(DuringLoad):
+    """Snapshots that are taken and merged one after the other, each in the file `copy`."""
 
+    tick_seconds = _TICK_SECONDS
     _taken = _merged = 0
     _until = 0.0
-    _completes = False
-
-    def tend(self) -> None:
-        if self._merge():
-            self._begin()
 
     def check(self) -> Check:
         """Check that snapshots were taken, or merged, or one was on its way to be, within the measured time, or until
@@ -177,19 +173,53 @@ class Snapshots(BlockJob):
         """
         taken, merged, copied = self._done()
         none = "none" if len(self._marks) > 1 else None
-        proof = f"QMP query-named-block-nodes, query-jobs: {taken} snapshots taken and {merged} merged {UNDER_LOAD}"
+        proof = f"{self.shown_by}: {taken} snapshots taken and {merged} merged {UNDER_LOAD}"
         proof += f", {format_bytes(copied)} written back by merges"
         found = self._kind if taken or merged or copied else none
         return Check("disk.during", self._kind, found, proof)
 
+    @abc.abstractmethod
+    def _begin(self) -> None:
+        """Take a snapshot, and count it where it is seen above the disk."""
+
+    @abc.abstractmethod
+    def _merge(self) -> bool:
+        """Go on with the merge of the snapshot, when its time has come; returns whether it is merged and gone."""
+
+    def _look(self) -> None:
+        if self._merge():
+            self._begin()
+
     def _counts(self) -> tuple[int, ...]:
         return self._taken, self._merged, self._copied
+
+    def _end(self) -> None:
+        self._until, deadline = 0.0, time.monotonic() + _MERGED_SECONDS
+        while not self._merge():
+            if time.monotonic() > deadline:
+                raise RigError(f"the snapshot of the disk was not merged within {_MERGED_SECONDS:g} s")
+            time.sleep(self.tick_seconds)
+
+    def _stands(self, *, taken: bool) -> None:
+        """Let the snapshot stand from now on, and count it where it was seen to be `taken`."""
+        self._until = time.monotonic() + _STANDS_SECONDS
+        self._taken += taken
+
+
+class Snapshots(SnapshotsInTurn, BlockJob):
+    """Snapshots of the node `source`, by QEMU."""
+
+    shown_by = "QMP query-named-block-nodes, query-jobs"
+    _completes = False
+
+    def tend(self) -> None:
+        self._look()
 
     def _open(self) -> None:
         """Each snapshot opens a file of its own."""
 
     def _begin(self) -> None:
-        """Take a snapshot; that it stands is seen by what the overlay has below it."""
+        """That it stands is seen by what the overlay has below it."""
         os.truncate(self._copy, 0)
         size = self._node(self._source)["image"]["virtual-size"]
         create, opened = overlay_commands(self._disk, str(self._copy), size, job=_JOB)
@@ -200,11 +230,9 @@ class Snapshots(BlockJob):
         self._ask("job-dismiss", {"id": _JOB})
         self._ask(opened.execute, opened.arguments)
         self._ask("blockdev-snapshot", {"node": self._source, "overlay": COPY_NODE})
-        self._until = time.monotonic() + _STANDS_SECONDS
-        self._taken += self._node(COPY_NODE)["backing_file_depth"] > 0
+        self._stands(taken=self._node(COPY_NODE)["backing_file_depth"] > 0)
 
     def _merge(self) -> bool:
-        """Go on with the merge of the snapshot, when its time has come; returns whether it is merged and gone."""
         job = self._seen()
         if job is None:
             if time.monotonic() >= self._until:
@@ -222,13 +250,6 @@ class Snapshots(BlockJob):
         self._ask("blockdev-del", {"node-name": COPY_NODE})  # refused while anything stands on it
         self._merged += 1
         return True
-
-    def _end(self) -> None:
-        self._until, deadline = 0.0, time.monotonic() + _MERGED_SECONDS
-        while not self._merge():
-            if time.monotonic() > deadline:
-                raise RigError(f"the snapshot of the disk was not merged within {_MERGED_SECONDS:g} s")
-            time.sleep(_TICK_SECONDS)
 
     def _node(self, name: str) -> Mapping[str, Any]:
         return next(one for one in self._ask("query-named-block-nodes", {}) if one["node-name"] == name)

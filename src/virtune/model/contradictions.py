@@ -219,8 +219,8 @@ def _during_contradictions(stack: stacks.Stack) -> Iterator[str]:
         yield "disk.during is of one disk of one guest here: leave out disks.count, guests.count and guests.idle"
     if stack.disk.backend != "file":
         yield f"disk.during copies an image, and backend={stack.disk.backend} has none here"
-    if stack.kind.users_guest and stack.during == "snapshot":
-        yield "libvirt takes a snapshot of each disk that it is not told to leave out, and so maybe of one of yours"
+    if stack.kind.users_guest and stack.during == "snapshot" and stack.disk.detect_zeroes != "off":
+        yield "libvirt opens a snapshot without detect_zeroes, whatever the disk has"
     if stack.during in ("mirror", "snapshot") and stack.disk.limits and not stack.kind.users_guest:
         what = {"mirror": "mirrors", "snapshot": "merges a snapshot into"}[stack.during]
         yield f"QEMU {what} only what a device stands on, which with a limit is the limit: leave out disk.throttle_*"

@@ -47,7 +47,7 @@ from virtune.bench.libvirt.access import (
     write_down,
     written_down,
 )
-from virtune.bench.libvirt.during import DomainJob
+from virtune.bench.libvirt.during import DomainJob, DomainSnapshots
 from virtune.bench.live.domain import counts_of, exits_in
 from virtune.bench.live.monitor import FIELDS
 from virtune.bench.load import Loaded, run_loads
@@ -489,6 +489,8 @@ class DomainSession:
             raise RigError("a disk without an image cannot be plugged into a domain")
         require_possible(self._way, stack)
         begun, image = time.monotonic(), ground.image.resolve()
+        # libvirt takes no snapshot of a read-only disk
+        ground = replace(ground, writes=ground.writes or stack.during == "snapshot")
         target = free_target(*(text.encode() for text in (self._before.live, self._before.inactive) if text))
         xml = plug_xml(stack, image=str(image), target=target, name=self._plugged.name, writable=ground.writes)
         bare = self._rings()
@@ -564,9 +566,12 @@ class DomainSession:
         )
 
     def _job(self, stack: Stack, ground: DiskImageSpec, target: str) -> DomainJob | None:
-        if stack.during == "none" or ground.copy is None:
+        if stack.during == "none" or ground.copy is None or ground.image is None:
             return None
-        return DomainJob(stack.during, self._way.virsh, self._way.uuid, target, ground.copy.resolve())
+        where = (self._way.virsh, self._way.uuid, target, ground.copy.resolve())
+        if stack.during == "snapshot":
+            return DomainSnapshots(*where, image=ground.image.resolve(), disk=stack.disk)
+        return DomainJob(stack.during, *where)
 
     def _checks(
         self,

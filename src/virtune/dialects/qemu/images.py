@@ -96,6 +96,11 @@ def create_commands(
     return tuple(commands)
 
 
+def overlay_words(disk: Disk, image: PurePath, overlay: PurePath) -> tuple[str, ...]:
+    """Return the `qemu-img` command that writes an empty qcow2 above a disk's image, as a snapshot begins."""
+    return ("qemu-img", "create", "-q", "-f", "qcow2", "-F", disk.format, "-b", str(image), str(overlay))
+
+
 def image_line(stack: Stack, *, image: str, size_bytes: int) -> str | None:
     """Return the `qemu-img` line that makes an image with the stack's layout, one for each image of a chain; None for
     an image that needs none.

@@ -223,7 +223,8 @@ def require_programs(study: Study, say: Say) -> None:
     on_ceph = {RBD for arm in study.arms if arm.stack.disk.backend == "rbd"}
     for program in sorted(on_ceph.union(*(arm.stack.kind.programs for arm in study.arms))):
         shell.find(program)
-    if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
+    overlaid = any(arm.stack.kind.users_guest and arm.stack.during == "snapshot" for arm in study.arms)
+    if overlaid or any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")
     for kind in sorted({arm.stack.disk.filesystem for arm in study.arms} - {"none"}):
         for program in FILESYSTEM_PROGRAMS[kind]:
