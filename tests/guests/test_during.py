@@ -3,6 +3,7 @@
 
 import filecmp
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from virtune.bench.port import LoadJob, LoadOutput
 from virtune.bench.qemu.load import BareBench
 from virtune.bench.qemu.rig import BareSession
 from virtune.bench.scratch import Scratch
+from virtune.dialects.qemu.images import chain_of
 from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
@@ -92,8 +94,9 @@ WRITES = "rw=randwrite,bs=4k,rate_iops=200"
         (Device(iothread="io1"), Disk(aio="native"), WRITES),
         (Device(iothread="io1"), Disk(format="qcow2", aio="io_uring"), WRITES),
         (Device(bus="virtio-scsi"), Disk(cache="writeback"), WRITES),
+        (Device(), Disk(format="qcow2", backing_depth=1), WRITES),
     ],
-    ids=["read", "raw", "qcow2", "scsi"],
+    ids=["read", "raw", "qcow2", "scsi", "chain"],
 )
 def test_snapshots_are_taken_and_merged_under_load(
     session: BareSession, one_warden: shell.Warden, tmp_path: Path, device: Device, disk: Disk, words: str,
@@ -117,7 +120,9 @@ def test_snapshots_are_taken_and_merged_under_load(
             assert str(image) in str(opened)
         assert (hashlib.sha256(image.read_bytes()).digest() != before) == writes, "what was written is merged"
         subprocess.run(["qemu-img", "check", "-f", disk.format, image], check=disk.format == "qcow2")
-        assert "backing" not in subprocess.check_output(["qemu-img", "info", image], text=True)
+        said = json.loads(subprocess.check_output(["qemu-img", "info", "--output=json", image]))
+        below = [path.name for path in chain_of(disk, image)]
+        assert said.get("backing-filename") == next(iter(below), None), "it stands on what it stood on, or on nothing"
     assert not overlay.exists(), "it is made for one run only"
 
 

@@ -237,7 +237,8 @@ class Snapshots(SnapshotsInTurn, BlockJob):
         if job is None:
             if time.monotonic() >= self._until:
                 self._before, self._completes = self._copied, False
-                self._ask("block-commit", {"job-id": _JOB, "device": COPY_NODE, "auto-dismiss": False})
+                words = {"job-id": _JOB, "device": COPY_NODE, "base-node": self._source, "auto-dismiss": False}
+                self._ask("block-commit", words)
             return False
         self._require_well(job)
         self._copied = self._before + job["current-progress"]
