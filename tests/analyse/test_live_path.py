@@ -10,7 +10,7 @@ import pytest
 from tests.analyse.edited_trials import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.path import live_path, live_paths
+from virtune.analyse.layers.path import device_counts_others, live_path, live_paths
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of, exits_in, require_counts
@@ -399,6 +399,21 @@ def test_a_virtqueue_in_which_hardly_a_request_was_seen_says_nothing() -> None:
         path = live_path(LiveDisk(target="vda", path=None), between, UNSEEN, rings=rings, all_read=0)
         assert path.layers is not None
         assert (path.layers.top, round(path.layers.total_ns)) == ("backend", 400_000)
+        unseen = f"its wait in the virtqueue is not in it: 40 looks found {40 * mean:.0f} requests there"
+        assert any(unseen in line for line in path.layers.reasons), "one time without it, and one with it, are two"
+        assert any(unseen in line for line in judge(path).evidence)
+
+
+def test_the_times_of_a_disk_that_did_others_requests_are_not_those_of_the_vm() -> None:
+    disk = LiveDisk(target="vda", path="/x", devices=("vda",))
+    between = rates_between(counted(1), counted(3))
+    path = live_path(disk, between, host(), rings=(), all_read=0)
+    assert not device_counts_others(path.layers)
+    few = replace(between, reads=between.reads // 100, writes=between.writes // 100)
+    path = live_path(disk, few, host(), rings=(), all_read=0)
+    assert path.layers is not None
+    assert device_counts_others(path.layers), path.layers.reasons
+    assert device_counts_others(None)
 
 
 def test_requests_without_times_have_no_layers() -> None:

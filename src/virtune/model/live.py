@@ -115,6 +115,10 @@ class Operation:
         return "flushes" if self.kind == "flush" else f"{self.kind}s"
 
 
+WAIT_UNSEEN = "its wait in the virtqueue is not in it"
+"""How the reason begins for a live disk whose layers begin below its virtqueue, in which too little was seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
     """Where the time of a request goes, from the top down; the layers add up to `total_ns`, the latency that the load

@@ -44,6 +44,7 @@ from virtune.model.counters import (
 from virtune.model.live import (
     BELOW,
     DEVIATION,
+    WAIT_UNSEEN,
     DiskCount,
     DiskRates,
     Layers,
@@ -114,6 +115,11 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
 def _in_flight(iops: Sequence[float], times_ns: Sequence[float]) -> float:
     """By Little's law in every round: it does not hold for means over these, as slow ones do few I/Os for long."""
     return fmean(rate * time / 1e9 for rate, time in zip(iops, times_ns, strict=True))
+
+
+def device_counts_others(layers: Layers | None) -> bool:
+    """Whether this host's disk did others' requests, or not all of these, so that its times are not theirs."""
+    return layers is None or any(one.startswith(f"{_AT['device']} counted ") for one in layers.reasons)
 
 
 def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: Passed, reasons: list[str]) -> bool:
@@ -389,12 +395,16 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use, rings: Sequence[RingRat
     timed: dict[Boundary, Timed] = {}
     if rates.total_ns > 0:  # QEMU can be told not to take their time
         timed["backend"] = Timed(requests=rates.requests, seconds=rates.seconds, total_ns=rates.total_ns)
+    unseen = []
     for one in rings:
-        whole = one.offered_mean * one.seconds * 1e9
+        whole, seen = one.offered_mean * one.seconds * 1e9, one.offered_mean * one.samples
         # QEMU times a request when it ends: one that hangs is in it, and no wait in the virtqueue
         hung = one.inside * one.quiet_seconds * 1e9 > DEVIATION * whole
-        if one.completed > 0 and one.offered_mean * one.samples >= _ENOUGH_SEEN and not hung:
+        if one.completed > 0 and seen >= _ENOUGH_SEEN and not hung:
             timed["ring"] = Timed(requests=_both_count(one, rates), seconds=one.seconds, total_ns=whole)
+        elif one.completed > 0 and not hung:
+            looks = f"{one.samples} looks found {seen:.0f} requests there, of {_ENOUGH_SEEN} that are needed"
+            unseen.append(f"{WAIT_UNSEEN}: {looks}: look for longer")
     others = rates.uncompared
     if disk.path is not None and others <= DEVIATION and (device := device_of(used)) is not None:
         timed["device"] = device
@@ -404,6 +414,7 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use, rings: Sequence[RingRat
     below: dict[Boundary, Sequence[float]] = {one: [found.mean_ns] for one, found in timed.items()}
     ratios: dict[Boundary, Sequence[float]] = {one: [found.rate / timed[top].rate] for one, found in timed.items()}
     found = split("guest", below, ratios, [rates.requests / rates.seconds], depth=None)
+    found = replace(found, reasons=(*found.reasons, *unseen))
     if others <= DEVIATION or not disk.devices:
         return found
     why = (

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from virtune.model.bottleneck import DataPath
 from virtune.model.counters import ThreadCost
-from virtune.model.live import BLOCK_JOB, Layers, RequestLayer
+from virtune.model.live import BLOCK_JOB, WAIT_UNSEEN, Layers, RequestLayer
 from virtune.model.metric import Boundary
 from virtune.model.text import format_count, format_ns, format_seconds, format_share
 
@@ -192,7 +192,9 @@ class SeenPath:
         ring = next((one for one in self.layers.layers if one.boundary == "ring" and self.guest_unseen), most)
         waits = "" if ring is most or ring is None else f" with its {format_ns(ring.mean_ns)} in the virtqueue"
         where = "" if most is None else f", of it {format_ns(most.mean_ns)} in: {most.label}"
-        return f"each request takes {format_ns(self.latency_ns)}{waits}{where}" + (f" ({kinds})" if kinds else "")
+        unseen = next((f"; {one}" for one in self.layers.reasons if one.startswith(WAIT_UNSEEN)), "")
+        told = f"each request takes {format_ns(self.latency_ns)}{waits}{where}" + (f" ({kinds})" if kinds else "")
+        return told + unseen
 
     @property
     def each_kind(self) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from virtune.advise.guidelines import answers_of, free_drive, not_applicable, tuning_for
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.path import live_paths
+from virtune.analyse.layers.path import device_counts_others, live_paths
 from virtune.analyse.trial.counters import host_queue, read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import DiskQueue, Sampler
@@ -225,7 +225,7 @@ def _diagnoses(
             found=judged,
             layers=path.layers,
             # what a device does while its disk is idle is others'
-            queue=host_queue(curve) if path.iops > 0 else None,
+            queue=None if path.iops <= 0 or device_counts_others(path.layers) else host_queue(curve),
             exits_per_io=exits / done if isinstance(exits, int) and done > 0 else None,
             guideline=None
             if (why := not_applicable(path, judged.cause))
