@@ -30,7 +30,7 @@ from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, RigError, VirtuneError, words_of
 from virtune.model.evidence import BARRIER, RINGS, UNDER_LOAD, Changeover, Check, InForce, of_guest
 from virtune.model.facts import BusyFacts, Unknown
-from virtune.model.stack import FileTarget, Stack, Target
+from virtune.model.stack import FileTarget, GuestTarget, Stack, Target
 from virtune.model.text import setting_text
 from virtune.probe import tree
 from virtune.probe.cpu import parse_list
@@ -211,7 +211,8 @@ class Load(abc.ABC):
         """Return whether the kernel that fio runs on polls its disk for completions (`1`, or `0`; else it does not
         say), and where it says so; None where no such kernel has a part.
         """
-        return None
+        where = "the guest's /sys/block/*/queue/io_poll"
+        return (self.bench.seen.get("io_poll", ""), where) if isinstance(self.bench.target, GuestTarget) else None
 
     def require_polling(self) -> None:
         """Raise LoadError where completions are to be polled for and the disk has none: Linux 6.1 then waits for

@@ -757,9 +757,6 @@ class FioLoad(Load):
         super().__init__(bench, job)
         self.guest = guest
 
-    def polled(self) -> tuple[str, str]:
-        return self.bench.seen.get("io_poll", ""), "the guest's /sys/block/*/queue/io_poll"
-
     def words(self, *, barrier: str, place: str) -> list[str]:
         """Return fio's command line: `place` is before the names of its files."""
         logging = (f"--write_iops_log={place}load", f"--log_avg_msec={LOG_MS}")
