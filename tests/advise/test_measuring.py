@@ -12,11 +12,13 @@ from tests.advise.cases import xml
 from virtune.advise.audit import audit
 from virtune.advise.rule import UNKNOWN_PLACE, measuring
 from virtune.cli import compare
+from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.domains import FoundDomain, from_paths
 from virtune.model.finding import HostView, ImageView, Running, Subject
 from virtune.plan.arms import arm_from_text, base_stack, check_arms
 from virtune.plan.like import Looked, carried, likeness
+from virtune.report.pages.audit import domains_page
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 AGENT = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
@@ -50,6 +52,32 @@ def test_it_measures_where_the_image_lies() -> None:
         assert words is not None
         assert UNKNOWN_PLACE in words, "a load that writes is never told to write to a VM's device"
         assert "--workload randwrite-4k-qd1" in words
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ("", {"disk.aio=io_uring", "disk.detect_zeroes=on", "disk.cache=none"}),
+        (",discard=on", {"disk.aio=io_uring", "disk.detect_zeroes=unmap", "disk.discard=unmap"}),
+        (",aio=native,detect_zeroes=0", {"disk.aio=native"}),
+        (",aio=threads,cache=writeback", {"disk.aio=threads", "disk.detect_zeroes=on", "disk.cache=writeback"}),
+    ],
+)
+def test_of_a_proxmox_disk_audit_and_like_and_probe_say_the_same(options: str, settings: set[str]) -> None:
+    text = f"scsihw: virtio-scsi-single\nscsi0: local-lvm:vm-100-disk-0{options}\n"
+    vm = language_of(text.encode()).read(text.encode())
+    one = Subject(domain=vm, host=HostView(kernel=(6, 8)))
+    (words,) = [found.seen.measure for found in audit(one) if found.rule.id == "R30"]
+    assert words is not None
+    now = set(words.partition("now:")[2].partition(" ")[0].split(","))
+    assert settings <= now
+    assert ("detect_zeroes" in words) == any("detect_zeroes" in word for word in settings)
+    assert now - {"disk.discard=ignore", "export.iothread=off"} <= {
+        *likeness(Looked(domain=vm, disk=vm.disks[0])).settings
+    }
+    page = " ".join(domains_page([("100.conf", one, ())], []))
+    engine = next(word.partition("=")[2] for word in settings if word.startswith("disk.aio="))
+    assert f"io {engine}{'' if 'aio=' in options else ' (default)'}," in page
 
 
 def test_it_measures_in_the_guest_where_one_runs_with_an_agent() -> None:

@@ -31,6 +31,7 @@ VM = Domain(name="web1", uuid=None, kind="kvm", line=1, vcpus=2, disks=(DISK,), 
 
 OF_DISK = {
     "device": "lun", "bus": "sata", "format": "raw", "cache": "directsync", "io": "io_uring", "discard": "unmap",
+    "io_default": "io_uring",
     "detect_zeroes": "on", "copy_on_read": "on", "iothread": 1, "mapping": (1, 2), "queues": 3, "queue_size": 64,
     "ioeventfd": "off", "metadata_cache_bytes": 2**20, "limits": (("total_iops_sec", 9),), "limits_group": "g",
     "rotation_rate": 1, "backing": 2, "read_only": True, "shareable": True, "transient": True,

@@ -183,6 +183,8 @@ def measuring(
         return _beside_it(subject, disk, then, rig=rig, load=load)
     base: dict[str, str] = {"disk.format": stack.format, "disk.cache": stack.cache, "disk.aio": stack.aio}
     base["disk.discard"] = stack.discard
+    if stack.detect_zeroes != "off" and not contradictions(Stack(disk=stack)):
+        base["disk.detect_zeroes"] = stack.detect_zeroes
     in_guest = _guest_of(subject, disk) if {*now, *then} <= {*base, *IN_GUEST} else None
     words = ["virtune", "compare"]
     if in_guest is not None:

@@ -3,8 +3,9 @@
 
 A file has the running configuration, the changes that wait for a power-off in `[PENDING]`, and a section for every
 snapshot, which is ignored. Unwritten settings have Proxmox's own defaults instead of QEMU's (cache=none, zeroes
-looked for); its engine depends on the storage's type, which the file does not say, so it stays unknown. Where a
-disk's setting waits in `[PENDING]`, that is the one which is altered, since it is what will start.
+looked for). Its engine is io_uring but on LVM, CIFS and a cached krbd: the file does not say the storage's type, so
+`io` stays unknown, and io_uring stands where an engine has to be named. Where a disk's setting waits in `[PENDING]`,
+that is the one which is altered, since it is what will start.
 
 Source: qemu-server, PVE/QemuServer.pm (parse_vm_config), Drive.pm and DriveDevice.pm.
 """
@@ -264,6 +265,7 @@ def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus
         # on btrfs with copy-on-write it is writeback; the file does not say what the storage is
         cache=option(options, "cache") or "none",
         io=option(options, "aio"),
+        io_default="io_uring",
         discard={"on": "unmap", "ignore": "ignore"}.get(discard or ""),
         detect_zeroes=("unmap" if discard == "on" else "on") if zeroes else "off",
         werror=option(options, "werror"),

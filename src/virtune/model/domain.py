@@ -50,6 +50,7 @@ DIRECT_UNSAFE = "cache.direct"
 class DomainDisk:
     """One disk of a domain: where its data lies, how QEMU opens it, and which device the guest sees.
 
+    `io_default` is the engine that its system gives it where no `io` is written,
     `mapping` are the IOThreads its queues are spread over, `limits` the throttle's settings by libvirt's names,
     which disks of one `limits_group` have together, `werror` and `rerror` what is done of a failed write or read,
     `backing` is how many backing files it has, where the configuration lists them. `line` is its line in the
@@ -67,6 +68,7 @@ class DomainDisk:
     format: str | None = None
     cache: str | None = None
     io: str | None = None
+    io_default: str = "threads"
     discard: str | None = None
     detect_zeroes: str | None = None
     copy_on_read: str | None = None
@@ -218,7 +220,7 @@ def disk_of(disk: DomainDisk) -> Disk | None:
     limits = dict(disk.limits)
     return Disk(
         format=cast("Format", disk.format or "raw"),
-        aio=cast("Aio", disk.io or "threads"),
+        aio=cast("Aio", aio_of(disk)),
         cache=cast("Cache", cache_of(disk)),
         discard=cast("Discard", disk.discard or "ignore"),
         detect_zeroes=cast("DetectZeroes", disk.detect_zeroes or "off"),
@@ -238,6 +240,11 @@ def cache_of(disk: DomainDisk) -> str:
     if disk.cache not in (None, "default"):
         return disk.cache
     return "none" if disk.shareable and not disk.read_only else "writeback"
+
+
+def aio_of(disk: DomainDisk) -> str:
+    """Return the engine that QEMU gets: threads by default, but where the system has another default."""
+    return disk.io or disk.io_default
 
 
 def _threads(place: DomainDisk | Controller) -> tuple[int, ...]:

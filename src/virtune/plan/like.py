@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from virtune.model.contradictions import contradictions
-from virtune.model.domain import Domain, DomainDisk, cache_of
+from virtune.model.domain import Domain, DomainDisk, aio_of, cache_of
 from virtune.model.errors import PlanError
 from virtune.model.finding import ImageView
 from virtune.model.knobs import BY_ID
@@ -88,8 +88,7 @@ def _image(at: Looked) -> Iterator[str | LeftBehind]:
 def _opened(at: Looked) -> Iterator[str | LeftBehind]:
     disk = at.disk
     yield f"disk.cache={cache_of(disk)}"
-    engine = disk.io or ("io_uring" if at.domain.language == "proxmox" else "threads")
-    yield f"disk.aio={engine}"
+    yield f"disk.aio={aio_of(disk)}"
     if disk.discard is not None:
         yield f"disk.discard={disk.discard}"
     if disk.detect_zeroes is not None:

@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from virtune.model.domain import DomainDisk, cache_of
+from virtune.model.domain import DomainDisk, aio_of, cache_of
 from virtune.model.finding import Advice, Audited, Finding, Need, PassedOver, Severity, Subject, Unread
 from virtune.model.knob import Risk
 from virtune.model.text import printable
@@ -270,7 +270,7 @@ def _words(disk: DomainDisk, subject: Subject) -> Iterator[str]:
     yield f"format {disk.format or 'raw'}"
     if disk.opened_here and subject.domain.runs_qemu:
         yield f"cache {cache_of(disk)}" + ("" if disk.cache else " (default)")
-        yield f"io {disk.io or 'threads (default)'}"
+        yield f"io {aio_of(disk)}" + ("" if disk.io else " (default)")
         yield f"discard {disk.discard or 'ignore (default)'}"
     threads = subject.domain.threads_of(disk)
     yield f"IOThread {', '.join(map(str, threads))}" if threads else "main loop"
