@@ -202,6 +202,10 @@ CASES: dict[str, tuple[Case, Case]] = {
         on(xml(more=SECOND.format("<source file='/d'/>"), kind="file")),
         on(xml(more=SECOND.format("<source file='/e'/>"), kind="file")),
     ),
+    "R93": (
+        other("scsi0: ceph:vm-100-disk-1,aio=native,cache=writeback\n"),
+        other("scsi0: ceph:vm-100-disk-1,aio=native,cache=none\n"),
+    ),
     "R90": (on(xml("rerror_policy='ignore'")), on(xml("rerror_policy='report'"))),
     "R88": (
         on(xml(rest=BESIDE.format(3)), cpus=4, nodes={0: "0-1", 1: "2-3"}),

@@ -111,6 +111,17 @@ MORE: tuple[tuple[str, Case, Case], ...] = (
     ),
     ("R10", other(NODE.format("off")), other(NODE.format("on"))),
     ("R10", on(xml("io='native'")), on(xml("io='default'"))),
+    # over rbd QEMU ignores the engine, and Proxmox's name of a storage does not say what it is
+    (
+        "R10",
+        other("scsi0: /dev/vg/a,aio=native,cache=writeback\n"),
+        other("scsi0: ceph:vm-100-disk-1,aio=native,cache=writeback\n"),
+    ),
+    (
+        "R93",
+        other("scsi0: ceph:vm-100-disk-1,aio=native,cache=writeback\n"),
+        other("scsi0: /dev/vg/a,aio=native,cache=writeback\n"),
+    ),
     # of several disks one without an IOThread is in the main loop, and what is idle R29 says
     ("R30", on(xml("iothread='1'", rest=ONE, more=VDB.format(""))), on(xml(rest=ONE, more=VDB.format("")))),
     (

@@ -30,15 +30,39 @@ BACKING_MAX = 2
 """One snapshot or one template makes a chain of up to two images below."""
 
 
+def _storage_unknown(subject: Subject, disk: DomainDisk) -> bool:
+    """Whether nothing says who opens a disk: Proxmox names a storage, and QEMU itself reaches some (rbd)."""
+    return subject.domain.language == "proxmox" and disk.source.kind == "volume"
+
+
+def _unless(subject: Subject, disk: DomainDisk) -> str:
+    storage = disk.source.name.partition(":")[0]
+    return f", unless QEMU reaches the storage {storage} by itself" if _storage_unknown(subject, disk) else ""
+
+
+def _native_in_page_cache(disk: DomainDisk) -> bool:
+    return disk.io == "native" and disk.opened_here and in_page_cache(disk)
+
+
 @rule("R10")
-def native_without_direct(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
+def native_without_direct(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     cache = cache_of(disk)
-    if disk.io == "native" and disk.opened_here and in_page_cache(disk):
+    if _native_in_page_cache(disk) and not _storage_unknown(subject, disk):
         direct = direct_of(cache)
         yield Seen(
             seen=f"io=native with cache={cache}",
             advice=f"set cache={direct}",
             turns=turn(disk, "disk.cache", direct),
+        )
+
+
+@rule("R93")
+def native_on_unknown_storage(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
+    if _native_in_page_cache(disk) and _storage_unknown(subject, disk):
+        yield Seen(
+            seen=f"io=native with cache={cache_of(disk)} on {disk.source.name}, whose storage's type is not known",
+            advice="take aio= away: Proxmox chooses an engine that the storage and the cache allow",
+            turns=turn(disk, "disk.aio", None),
         )
 
 
@@ -65,7 +89,7 @@ def io_uring_cannot_be(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     because = next((text for holds, text in reasons if holds), None)
     if because and disk.io == "io_uring" and disk.opened_here:
         yield Seen(
-            seen=f"io=io_uring, and {because}",
+            seen=f"io=io_uring, and {because}{_unless(subject, disk)}",
             turns=turn(disk, "disk.aio", "threads"),
             advice="allow io_uring on the host, or set io=threads (or native with cache=none)",
         )
@@ -78,7 +102,7 @@ def io_uring_known_bad(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
         return
     if io_uring_hangs(version) or (io_uring_crawls_on_ahci(version) and disk.bus in ("ide", "sata")):
         yield Seen(
-            seen=f"io=io_uring on {disk.bus} under QEMU {words(version)}",
+            seen=f"io=io_uring on {disk.bus} under QEMU {words(version)}{_unless(subject, disk)}",
             advice="update QEMU, or set io=threads meanwhile",
             turns=turn(disk, "disk.aio", "threads"),
         )
