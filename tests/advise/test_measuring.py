@@ -9,16 +9,17 @@ import click
 import pytest
 from tests.advise.cases import xml
 
-from virtune.advise.audit import audit
+from virtune.advise.audit import audit, not_looked_at, rules, rules_by_need
 from virtune.advise.rule import UNKNOWN_PLACE, measuring
 from virtune.cli import compare
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.domains import FoundDomain, from_paths
-from virtune.model.finding import HostView, ImageView, Running, Subject
+from virtune.model.finding import HostView, ImageView, Need, Running, Subject
 from virtune.plan.arms import arm_from_text, base_stack, check_arms
 from virtune.plan.like import Looked, carried, likeness
 from virtune.report.pages.audit import domains_page
+from virtune.shell import run as run_command
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 AGENT = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
@@ -151,3 +152,36 @@ def test_no_cache_or_engine_is_proposed_for_a_lun_that_is_passed_through() -> No
     subject = Subject(domain=read_domain(text))
     assert [disk.device for disk in subject.disks] == ["lun"]
     assert [finding.seen.measure for finding in audit(subject) if finding.seen.measure] == []
+
+
+@pytest.mark.parametrize("option", ["-drive file={},if=virtio", "-hda {}", "{}"])
+def test_a_format_that_qemu_looks_for_is_looked_for_here_and_unknown_elsewhere(option: str, tmp_path: Path) -> None:
+    images = [tmp_path / f"{number}.qcow2" for number in range(5)]
+    for number, image in enumerate(images):
+        below = ["-b", str(images[number - 1]), "-F", "qcow2"] if number else []
+        size = [] if number else ["1M"]
+        run_command(["qemu-img", "create", "-q", "-f", "qcow2", *below, str(image), *size], timeout_seconds=60)
+    file = tmp_path / "vm.sh"
+    file.write_text(f"qemu-system-x86_64 -enable-kvm {option.format(images[-1])}\n")
+
+    def audited(*, here: bool) -> tuple[dict[str, str | None], set[str], str]:
+        (found,) = from_paths([file], here=here)
+        assert isinstance(found, FoundDomain)
+        rules_seen = {one.rule.id: one.seen.measure for one in audit(found.subject)}
+        lacking = {one.unknown: set(one.rules) for one in not_looked_at(found.subject, rules_by_need(rules()))}
+        page = " ".join(domains_page([("", found.subject, ())], []))
+        return rules_seen, lacking.get(Need.FORMAT.value, set()), page
+
+    seen, lacking, page = audited(here=True)
+    assert {"R23", "R24", "R25"} <= seen.keys()
+    assert not lacking
+    assert "format qcow2," in page
+    seen, lacking, page = audited(here=False)
+    assert seen.keys().isdisjoint({"R23", "R24"})
+    assert {"R23", "R24", "R22", "R33"} <= lacking
+    assert not any(seen.values()), "an experiment would have to say which format"
+    assert "format unknown," in page
+    images[-1].write_bytes(bytes(1024))
+    assert "format raw," in audited(here=True)[2]
+    images[-1].unlink()
+    assert "R23" in audited(here=True)[1]

@@ -226,6 +226,7 @@ _UNKNOWN: Mapping[Need, Callable[[Subject], bool]] = {
     Need.MEMORY: lambda on: None in (on.host.memory_bytes, on.host.dirty_percent, on.host.dirty_bytes),
     Need.GOVERNOR: lambda on: on.host.governors is None,
     Need.IMAGE: _image_unknown,
+    Need.FORMAT: lambda on: any(disk.format_unknown for disk in on.disks),
     Need.HEADER: _header_unknown,
     Need.MEDIUM: lambda on: any(
         on.image(disk).rotational is None for disk in on.disks if disk.discard is None and disk.opened_here

@@ -45,6 +45,9 @@ SCSI_QUEUES_MAX, SCSI_QUEUES_AUTO = QUEUES_MAX - 2, 2**32 - 1
 
 DIRECT_UNSAFE = "cache.direct"
 
+PROBED = "format is probed"
+"""The option of a disk whose format QEMU finds out from its image when it starts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainDisk:
@@ -95,6 +98,11 @@ class DomainDisk:
     def is_disk(self) -> bool:
         """Whether it is a disk that is there: not a CD-ROM or a floppy."""
         return self.device in ("disk", "lun") and self.source.kind != "none"
+
+    @property
+    def format_unknown(self) -> bool:
+        """Whether nothing says its format. libvirt takes raw where none is written, and QEMU looks into the image."""
+        return self.format is None and PROBED in self.options
 
     @property
     def rate_limits(self) -> dict[str, int]:
@@ -214,8 +222,10 @@ class SettingChange:
 
 
 def disk_of(disk: DomainDisk) -> Disk | None:
-    """Return a domain's disk as a Disk, with QEMU's defaults; None if a Stack cannot express it."""
-    if not disk.opened_here or disk.format not in ("raw", "qcow2", None):
+    """Return a domain's disk as a Disk, with QEMU's defaults; None if a Stack cannot express it, or its format is
+    unknown.
+    """
+    if not disk.opened_here or disk.format_unknown or disk.format not in ("raw", "qcow2", None):
         return None
     limits = dict(disk.limits)
     return Disk(

@@ -52,6 +52,7 @@ class Need(StrEnum):
     MEMORY = "the host's memory and its dirty pages"
     GOVERNOR = "the host's CPU governor"
     IMAGE = "size and place of the images"
+    FORMAT = "the format of the images"
     HEADER = "the headers of qcow2 images"
     MEDIUM = "the medium below the images"
     SCHEDULER = "the I/O scheduler below the images"

@@ -54,6 +54,23 @@ def image_views(domain: Domain) -> dict[str, ImageView]:
     return {disk.source.name: image_view(disk) for disk in wanted}
 
 
+_FORMATS = {"qcow2": (0, b"QFI\xfb"), "vmdk": (0, b"KDMV"), "qed": (0, b"QED\0"), "vhdx": (0, b"vhdxfile"),
+            "vpc": (0, b"conectix"), "luks": (0, b"LUKS\xba\xbe"), "vdi": (64, b"\x7f\x10\xda\xbe")}  # fmt: skip
+"""By what an image begins with, and where."""
+
+_FIRST_BYTES = 512
+
+
+def probed_format(path: str) -> str | None:
+    """Return the format that QEMU would take an image for which is opened without one, by its first bytes; None where
+    it cannot be read.
+    """
+    with contextlib.suppress(OSError), opened(path) as descriptor:
+        head = os.pread(descriptor, _FIRST_BYTES, 0)
+        return next((name for name, (at, word) in _FORMATS.items() if head[at:].startswith(word)), "raw")
+    return None
+
+
 def image_view(disk: DomainDisk) -> ImageView:
     """Return the known facts of one image; unreadable ones are None."""
     path = disk.source.name

@@ -21,6 +21,7 @@ from virtune.dialects.qemu.refused import Said, above_zero, limits_of, refused_l
 from virtune.dialects.text.lines import BYTES_MAX, Word, commands_of
 from virtune.model.domain import (
     DIRECT_UNSAFE,
+    PROBED,
     Controller,
     DiskSource,
     Domain,
@@ -760,8 +761,15 @@ def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, tar
         shareable=one.get("share-rw") == "on",
         transient=opened.snapshot,
         refused=(*opened.refused, *refused_numbers(one)),
-        options=frozenset({DIRECT_UNSAFE}) if opened.direct and opened.no_flush else frozenset(),
+        options=frozenset(_marks(opened)),
     )
+
+
+def _marks(opened: OpenedDisk) -> Iterator[str]:
+    if opened.direct and opened.no_flush:
+        yield DIRECT_UNSAFE
+    if opened.format is None and opened.source.kind in ("file", "block", "network", "nvme"):
+        yield PROBED
 
 
 def _number(text: str | None) -> int | None:

@@ -41,7 +41,7 @@ from virtune.model.live import LiveDisk, LiveVm
 from virtune.model.stack import LIMITS, THROUGH_CACHES
 from virtune.probe.cpu import cpu_facts, online_cpus
 from virtune.probe.host import memory_facts
-from virtune.probe.images import image_views
+from virtune.probe.images import image_views, probed_format
 from virtune.probe.kernel import kernel_facts
 from virtune.probe.process import IO_URING, NATIVE, Process, process_of_domain
 from virtune.probe.programs import libvirt_facts, qemu_facts
@@ -238,6 +238,7 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
     running = None if live is None else Running(state=UNKNOWN_STATE, reason="", live=live)
     for one in domains:
         domain = _as_seen_by(path, one if one.name else replace(one, name=path.stem))
+        domain = _probed(domain) if here else domain
         view = replace(host, images=image_views(domain)) if here else host
         like = str(path) if here and len(domains) == 1 else ""
         subject = Subject(domain=domain, host=view, running=running, like=like)
@@ -254,6 +255,15 @@ def _as_seen_by(path: Path, domain: Domain) -> Domain:
         replace(one, source=replace(one.source, name=str(folder / one.source.name)))
         if one.source.kind == "file" and one.source.name
         else one
+        for one in domain.disks
+    )
+    return replace(domain, disks=tuple(disks))
+
+
+def _probed(domain: Domain) -> Domain:
+    """Return a domain of this host with the formats that QEMU takes its images for, where none are written."""
+    disks = (
+        replace(one, format=probed_format(one.source.name)) if one.format_unknown and one.opened_here else one
         for one in domain.disks
     )
     return replace(domain, disks=tuple(disks))

@@ -267,7 +267,7 @@ def _words(disk: DomainDisk, subject: Subject) -> Iterator[str]:
     yield f"bus {disk.bus}"
     if disk.source.kind == "none":
         return
-    yield f"format {disk.format or 'raw'}"
+    yield f"format {disk.format or ('unknown' if disk.format_unknown else 'raw')}"
     if disk.opened_here and subject.domain.runs_qemu:
         yield f"cache {cache_of(disk)}" + ("" if disk.cache else " (default)")
         yield f"io {aio_of(disk)}" + ("" if disk.io else " (default)")
