@@ -8,8 +8,11 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.advise.placement import cpus_of, flash
+from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
+from virtune.flows.domains.advise import Wish, advise
+from virtune.flows.domains.domains import FoundDomain
 from virtune.model.finding import HostView, ImageView, Severity, Subject
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
@@ -107,3 +110,40 @@ def test_cpu_sets_are_read_as_libvirt_writes_them() -> None:
     assert cpus_of("0-3,^2,7") == {0, 1, 3, 7}
     assert cpus_of("x,1-,5") == {1, 5}
     assert cpus_of("") == frozenset()
+
+
+def advised(text: str) -> tuple[str, list[str]]:
+    language = language_of(text.encode())
+    subject = Subject(domain=language.read(text.encode()))
+    found = FoundDomain(origin="100.conf", text=text.encode(), subject=subject, language=language)
+    advice = advise(found, Wish(template="flash"))
+    return advice.after.decode(), [one.text for one in advice.left]
+
+
+@pytest.mark.parametrize("before", ["", ",iothread=1"])
+def test_a_proxmox_scsi_disk_gets_its_iothread_by_a_controller_of_its_own(before: str) -> None:
+    text = f"scsihw: virtio-scsi-pci\nscsi0: a:b,cache=none,discard=on{before}\nscsi1: a:c,cache=none,discard=on\n"
+    after, left = advised(text)
+    assert after == (
+        "scsihw: virtio-scsi-single\nscsi0: a:b,cache=none,discard=on,iothread=1\n"
+        "scsi1: a:c,cache=none,discard=on,iothread=1\n"
+    )
+    assert not any("no IOThread" in one for one in left)
+    assert advised(after)[0] == after
+
+
+def test_a_controller_without_iothreads_is_said_to_be_left_alone() -> None:
+    after, left = advised("scsihw: lsi\nscsi0: a:b\n")
+    assert "iothread" not in after
+    assert any(one.startswith("scsi0: no IOThread: its SCSI controller is lsi;") for one in left)
+
+
+def test_disks_of_one_libvirt_controller_get_one_iothread() -> None:
+    disk = "<disk type='block'><driver name='qemu'/><source dev='/{0}'/><target dev='{0}' bus='scsi'/></disk>"
+    controller = "<controller type='scsi' index='0' model='virtio-scsi'/>"
+    disks = disk.format("sda") + disk.format("sdb")
+    text = f"<domain type='kvm'><name>g</name><devices>{disks}{{}}</devices></domain>"
+    turns = turned(Subject(domain=read_domain(text.format(controller).encode())))
+    assert (turns["iothread.count@"], turns["device.iothread@scsi:0"]) == ("1", "1")
+    unwritten = flash(Subject(domain=read_domain(text.format("").encode())))
+    assert [one.at for one in unwritten.left if "no IOThread" in one.text] == ["sda", "sdb"]

@@ -124,7 +124,7 @@ def in_the_main_loop(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     numbers = {one.number for one in domain.threads}
     if numbers - domain.threads_used - domain.threads_elsewhere:
         return  # R29 says that they are there and idle
-    if _can_have_a_thread(domain, disk) and disk.opened_here and not domain.threads_of(disk):
+    if can_have_a_thread(domain, disk) and disk.opened_here and not domain.threads_of(disk):
         yield Seen(
             seen="no IOThread",
             advice=f"at depth 8 and more, compare with an IOThread {_whose(domain, disk)}",
@@ -133,7 +133,8 @@ def in_the_main_loop(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
         )
 
 
-def _can_have_a_thread(domain: Domain, disk: DomainDisk) -> bool:
+def can_have_a_thread(domain: Domain, disk: DomainDisk) -> bool:
+    """Whether an IOThread can serve a disk: its bus, or its SCSI controller, is virtio."""
     return disk.bus in IOTHREAD_BUSES or (scsi_model(domain, disk)[0] or "").startswith("virtio")
 
 
@@ -146,15 +147,21 @@ def _whose(domain: Domain, disk: DomainDisk) -> str:
     return "for its controller" if domain.language != "proxmox" else "of its own"
 
 
-def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> tuple[SettingChange, ...]:
-    """One IOThread more, named by the disk or, in libvirt and QEMU, by its SCSI controller where that is written."""
-    at = disk.target
-    first: tuple[SettingChange, ...] = ()
+def thread_place(domain: Domain, disk: DomainDisk) -> tuple[str, tuple[SettingChange, ...]]:
+    """Return what names the IOThread of a disk, and what has to be changed first: the disk itself or, in libvirt and
+    QEMU, its SCSI controller; empty where that is not written.
+    """
     if disk.bus == "scsi" and domain.language in ("libvirt", "qemu"):
-        at = f"scsi:{disk.controller}" if domain.controller_of(disk) is not None else ""
-    elif disk.bus == "scsi" and scsi_model(domain, disk)[0] != "virtio-scsi-single":
+        return (f"scsi:{disk.controller}" if domain.controller_of(disk) is not None else ""), ()
+    if disk.bus == "scsi" and scsi_model(domain, disk)[0] != "virtio-scsi-single":
         # Proxmox gives a thread to a controller that has one disk, and there is one model for all SCSI disks
-        first = (SettingChange(knob="device.scsi_controller", value="virtio-scsi-single"),)
+        return disk.target, (SettingChange(knob="device.scsi_controller", value="virtio-scsi-single"),)
+    return disk.target, ()
+
+
+def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> tuple[SettingChange, ...]:
+    """One IOThread more."""
+    at, first = thread_place(domain, disk)
     free = next(number for number in itertools.count(1) if number not in numbers)
     return (
         (

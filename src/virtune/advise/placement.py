@@ -12,8 +12,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from virtune.advise.device import can_have_a_thread, scsi_model, thread_place
 from virtune.advise.rule import below, io_uring_crawls_on_ahci, io_uring_hangs, rule, words
-from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange, cache_of
+from virtune.model.domain import Domain, DomainDisk, SettingChange, cache_of
 from virtune.model.finding import LeftAlone, Seen, Subject
 from virtune.model.reason import Reason, Why, because
 from virtune.model.stack import DIRECT_CACHES, THROUGH_CACHES
@@ -151,12 +152,9 @@ def flash(subject: Subject) -> Template:
         turns += _engine(subject, disk, left)
         if disk.discard is None and not disk.shareable:
             turns.append(SettingChange(knob="disk.discard", at=disk.target, value="unmap"))
-        if disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk):
-            turns.append(SettingChange(knob="device.iothread", at=disk.target, value=threads.take()))
-        elif disk.bus not in IOTHREAD_BUSES and disk.bus != "scsi":
-            left.append(LeftAlone(at=disk.target, why=because(Reason.NO_IOTHREAD_ON_BUS, bus=disk.bus)))
+        turns += _thread(subject.domain, disk, threads, left)
     turns = [*threads.made(), *turns, *_pins(subject, threads.used, left)]
-    return Template(turns=tuple(turns), left=tuple(left))
+    return Template(turns=tuple(dict.fromkeys(turns)), left=tuple(left))
 
 
 def _exempt(subject: Subject, disk: DomainDisk) -> Why | None:
@@ -193,6 +191,23 @@ def _engine(subject: Subject, disk: DomainDisk, left: list[LeftAlone]) -> Iterat
         yield SettingChange(knob="disk.aio", at=disk.target, value="io_uring")
 
 
+def _thread(domain: Domain, disk: DomainDisk, threads: "Threads", left: list[LeftAlone]) -> Iterator[SettingChange]:
+    """Give a disk an IOThread, or its SCSI controller one for all its disks; in Proxmox each disk gets its own."""
+    at, first = thread_place(domain, disk)
+    if domain.threads_of(disk) or at in threads.served:
+        return
+    if not can_have_a_thread(domain, disk) or not at:
+        why = because(Reason.NO_IOTHREAD_ON_BUS, bus=disk.bus)
+        if disk.bus == "scsi":
+            model = (scsi_model(domain, disk)[0] or "of an unknown model") if at else "not written"
+            why = because(Reason.NO_IOTHREAD_ON_CONTROLLER, model=model)
+        left.append(LeftAlone(at=disk.target, why=why))
+        return
+    yield from first
+    yield SettingChange(knob="device.iothread", at=at, value=threads.take())
+    threads.served.add(at)
+
+
 class Threads:
     """Hands out IOThreads: those that nothing uses, then new ones."""
 
@@ -203,6 +218,7 @@ class Threads:
         self._taken = {one.number for one in domain.threads}
         self._made = 0
         self.used: list[str] = []
+        self.served: set[str] = set()
 
     def take(self) -> str:
         if self._free:

@@ -119,6 +119,10 @@ class Reason(Worded):
     DURABLE_CACHE = "durable-cache", "cache={cache} promises durable writes, so it stays"
     NO_IO_URING = "no-io-uring", "io stays, {why}"
     NO_IOTHREAD_ON_BUS = "no-iothread-on-bus", "bus={bus} has no IOThread; virtio needs the guest's driver first"
+    NO_IOTHREAD_ON_CONTROLLER = (
+        "no-iothread-on-controller",
+        "no IOThread: its SCSI controller is {model}; write one of virtio-scsi, once the guest has its driver",
+    )
     FREE_CPUS_UNKNOWN = (
         "free-cpus-unknown",
         "IOThreads are not pinned: which CPUs are free is known only where vCPUs are pinned",
