@@ -41,6 +41,10 @@ NODE = (
     "kvm -blockdev file,node-name=a,filename=/a,aio=native,cache.direct={},cache.no-flush=on"
     " -device virtio-blk,drive=a"
 )
+VMX = (
+    'config.version = "8"\nscsi0:0.fileName = "a.vmdk"\nscsi0:0.present = "TRUE"\n'
+    'sched.scsi0:0.throughputCap = "{}"\n'
+)
 HVM = "type = 'hvm'\n"
 SINGLE = "scsihw: virtio-scsi-single\n"
 TWO = "<iothreads>2</iothreads>"
@@ -117,6 +121,8 @@ MORE: tuple[tuple[str, Case, Case], ...] = (
         other("scsi0: /dev/vg/a,aio=native,cache=writeback\n"),
         other("scsi0: ceph:vm-100-disk-1,aio=native,cache=writeback\n"),
     ),
+    *(("R47", other(VMX.format(cap)), other(VMX.format("off"))) for cap in ("200", "1KIOps", "80IOps")),
+    ("R47", other(VMX.format("200")), other(VMX.format("unlimited"))),
     (
         "R93",
         other("scsi0: ceph:vm-100-disk-1,aio=native,cache=writeback\n"),

@@ -380,6 +380,15 @@ def test_vmware_writes_through_where_it_is_told_to() -> None:
         VMX.alter(text, SettingChange(knob="disk.cache", at="scsi0:1", value="none"))
 
 
+def test_a_limit_of_vmware_that_is_no_number_of_ios_is_named() -> None:
+    text = b'config.version = "8"\nscsi0:0.fileName = "a.vmdk"\nsched.scsi0:0.ThroughputCap = "%s"\n'
+    for word, limit in ((b"2kiops", 2000), (b"off", 0), (b"", 0), (b"unlimited", 0), (b"0", 0)):
+        domain = VMX.read(text % word)
+        assert (dict(domain.disks[0].limits).get("total_iops_sec", 0), domain.elsewhere) == (limit, ())
+    domain = VMX.read(text % b"10MBps")
+    assert (domain.disks[0].limits, domain.elsewhere) == ((), ("sched.scsi0:0.ThroughputCap = '10MBps'",))
+
+
 def test_a_vmx_is_known_whatever_the_case_of_its_keys_and_its_empty_drives_are_empty() -> None:
     text = b"""CONFIG.VERSION = "8"
 ide0:0.DEVICETYPE = "atapi-cdrom"

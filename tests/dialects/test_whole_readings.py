@@ -205,7 +205,8 @@ def test_a_number_of_cpus_that_is_none_is_one(name: str) -> None:
 VALUES: dict[str, dict[str, tuple[str | None, ...]]] = {
     "nova": {"disk.cache": ("none", "writethrough", "writeback", "directsync", "unsafe", None),
              "disk.discard": ("unmap", "ignore", None)},
-    "vmx": {"disk.cache": ("writethrough", "writeback", None), "device.rotation_rate": ("1", "0", None)},
+    "vmx": {"disk.cache": ("writethrough", "writeback", None), "device.rotation_rate": ("1", "0", None),
+            "disk.throttle_iops": ("200", "3000", None)},
     "bhyve": {"disk.cache": ("none", "directsync", "writethrough", "writeback", None),
               "disk.discard": ("ignore", "unmap", None)},
     "vm-bhyve": {"disk.cache": ("none", "directsync", "writethrough", "writeback", None),
@@ -216,6 +217,7 @@ FIELDS: dict[str, Callable[[DomainDisk], object]] = {
     "disk.cache": lambda disk: disk.cache,
     "disk.discard": lambda disk: disk.discard,
     "device.rotation_rate": lambda disk: disk.rotation_rate,
+    "disk.throttle_iops": lambda disk: next((str(value) for _, value in disk.limits), None),
 }
 DEFAULTS = {("nova", "disk.cache"): "none", ("xl", "disk.discard"): None, ("nova", "disk.discard"): None}
 

@@ -6,6 +6,7 @@ running VM has.
 import itertools
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from virtune.advise.rule import below, measuring, rule, turn, version_of_machine
 from virtune.dialects.libvirt.domain import limits_command
@@ -246,7 +247,13 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
 
 
 @rule("R47")
-def limited_on_purpose(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
+def limited_on_purpose(subject: Subject) -> Iterator[Seen]:
+    theirs = subject.domain.disks if subject.domain.language == "vmx" else ()
+    for disk in subject.disks or tuple(one for one in theirs if one.holds_data):
+        yield from (replace(seen, at=disk) for seen in _limited(subject, disk))
+
+
+def _limited(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     configured, now = disk.rate_limits, limits_now(subject, disk)
     when = "" if now == configured else " from the next start on" + ("" if now else ", and none now")
     if configured:
