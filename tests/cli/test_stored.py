@@ -2,6 +2,7 @@
 """Looking at a store: damage stays where it is, stored text does nothing to a terminal, nothing is made or cut."""
 
 import io
+import shlex
 import sqlite3
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from tests.published import complaints, strictly
 from virtune.cli import run
 from virtune.cli.common.output import Clean
 from virtune.flows.stored.show import current
+from virtune.model.evidence import Listed
 from virtune.model.result import Result
 from virtune.report.pages.result import render
+from virtune.report.reproduce import fleet_again
 from virtune.store.store import Store
 
 
@@ -140,9 +143,43 @@ def test_the_captures_of_a_trial_are_listed_with_their_sizes_and_printed_one_by_
         (("--trial", "1", "--json"), "--trial lists raw captures, which have no --json"),
         (("--trial", "1", "--fail-if", "iops < -3%"), "which have no --fail-if"),
         (("--capture", "fio.json"), "--capture needs the number of its trial"),
+        (("--capture", "fio.json", "--json"), "--capture prints raw captures, which have no --json"),
     ],
 )
 def test_what_captures_do_not_have_is_refused(words: tuple[str, ...], said: str, kept: Kept, tmp_path: Path) -> None:
     kept("explain", "import", str(result(tmp_path, "one.json")), "--quiet")
     assert kept("show", *words, status=2) == ""
     assert said in kept.err
+
+
+def test_the_command_that_repeats_a_study_runs_its_own_job_file(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "; as it was\r\n[global]\r\ndirect=1\r\n[a]\r\nrw=randread\r\n"
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "load.fio").write_bytes(text.encode())
+    (tmp_path / "load.fio").write_text("[b]\nrw=randwrite\n")  # another one of that name
+    monkeypatch.chdir(tmp_path)
+    asked = ("--rig", "simulated", "--workload", "jobs/load.fio", "--rounds", "1", "--seconds", "1", "--span", "64M")
+    store = ("--store", str(tmp_path / "kept.db"))
+    assert run(["compare", "measure", *asked, *store]) == 0
+    capsys.readouterr()
+    assert run(["show", "last", "--json", *store]) == 0
+    steps = strictly(capsys.readouterr().out)["basis"]["command"].split(" && ")
+    for step in steps:
+        words, _, written = step.partition(" > ")
+        command = shlex.split(words)
+        if command[0] == "mkdir":
+            Path(command[-1]).mkdir()
+            continue
+        assert run([*command[1:], *store]) == 0
+        said = capsys.readouterr().out
+        if written:
+            Path(written).write_bytes(said.encode())
+    with Store(tmp_path / "kept.db") as kept_in:
+        rows = kept_in.page(words="", kind="", limit=9, offset=0).rows
+        first, again = (kept_in.get(one.study.id).study for one in rows if isinstance(one, Listed))
+    assert first.id != again.id
+    assert first.workloads == again.workloads
+    assert first.workloads[0].verbatim == text
+    assert fleet_again(first).split(" && ")[-1].startswith("virtune fleet run -i hosts.txt compare measure")

@@ -42,22 +42,26 @@ def require_no_more(study: "Study", asked: dict[str, Any]) -> None:
 
 
 def _require_captures_alone(trial: int | None, capture: str | None, others: dict[str, Any]) -> None:
-    """Refuse of a trial's captures what only the study's result has, and a capture without its trial."""
-    if trial is None:
-        if capture is not None:
-            raise UsageError("--capture needs the number of its trial", hint="`--trial 1 --capture fio.json`")
+    """Refuse of captures what only the study's result has."""
+    if trial is None and capture is None:
         return
     given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if given:
         raise UsageError(
-            f"--trial lists raw captures, which have no {given[0]}", hint="leave out --trial for the study's result"
+            f"{'--capture prints' if trial is None else '--trial lists'} raw captures, which have no {given[0]}",
+            hint="without --trial and --capture it is the study's result",
         )
 
 
 @click.command(name="show", cls=Verb)
 @click.argument("study", default="last", shell_complete=verbs_and_files)
 @click.option("--trial", type=click.IntRange(1), default=None, help="List the raw captures of one trial.")
-@click.option("--capture", default=None, metavar="NAME", help="With --trial: print one capture, byte for byte.")
+@click.option(
+    "--capture",
+    default=None,
+    metavar="NAME",
+    help="With --trial: print one capture, byte for byte; without: a job file that the study was asked with.",
+)
 @options.report_option
 @threshold_options
 @options.verbose_option
@@ -72,6 +76,8 @@ def show(study: str, *, trial: int | None, capture: str | None, store: StorePlac
     _require_captures_alone(trial, capture, {"json": asked["as_json"], "report": report, "verbose": verbose, **asked})
     out = ResultOutput.read({**asked})
     with options.stored(store, study) as (kept, name):
+        if trial is None and capture is not None:
+            return _job_file(kept.get(name).study, capture)
         if trial is not None:
             return _captures(kept, name, trial, capture)
         require_report(report)  # only now: where there is no such study, no empty report is left
@@ -106,12 +112,27 @@ def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
 
     captures = captures_of(kept, name, trial, capture)
     if capture is not None:
-        sys.stdout.buffer.write(captures[0].content)
-        sys.stdout.buffer.flush()
-        return 0
+        return _written(captures[0].content)
     rows = [(printable(one.name), f"{len(one.content):,} bytes") for one in captures]
     put(Table(["capture", *right("size")], rows))
     click.echo(f"\n`virtune show {name} --trial {trial} --capture NAME` prints one", err=True)
+    return 0
+
+
+def _job_file(study: "Study", name: str) -> int:
+    """Write a job file that was one of the study's workloads."""
+    from virtune.report.reproduce import job_file_of
+
+    files = {job_file_of(one): one.verbatim for one in study.workloads if one.verbatim is not None}
+    if name not in files:
+        beside = f"; the study's job files are {', '.join(files)}" if files else ""
+        raise UsageError(f"--capture needs the number of its trial{beside}", hint="`--trial 1 --capture fio.json`")
+    return _written(files[name].encode())
+
+
+def _written(content: bytes) -> int:
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
     return 0
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A study's question in a sentence, and the command line that repeats it."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from typing import assert_never
@@ -30,7 +31,8 @@ def question_of(study: Study) -> str:
 
 def command_again(study: Study) -> str:
     """Return the command line that repeats the study with the same seed; empty where none does: for imported results,
-    and where an arm has a load of its own, which the options of `compare` cannot say.
+    and where an arm has a load of its own, which the options of `compare` cannot say. Of a load that was a job file
+    it first writes the file as the study keeps it.
     """
     if any(arm.options for arm in study.arms):
         return ""
@@ -49,6 +51,11 @@ def command_again(study: Study) -> str:
             assert_never(study.kind)
 
 
+def fleet_again(study: Study) -> str:
+    """Return the same for all hosts of a list."""
+    return re.sub(r"(^|&& )virtune (?!show )", r"\1virtune fleet run -i hosts.txt ", command_again(study), count=1)
+
+
 def _rounds_again(study: Study, *, compares: bool) -> str:
     words = ["virtune", "compare", *([] if compares else ["measure"])]
     for arm in study.arms:
@@ -60,7 +67,7 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
     if compares:
         words += ["--baseline", study.baseline]
     for workload in [one for one in study.workloads if one.probe] or study.workloads:
-        words += ["--workload", _asked(workload)]
+        words += ["--workload", _asked(workload, study)]
     words += ["--rounds", str(study.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
     words += _attempts(study)
     words += ["--budget", f"{study.budget_seconds:g}"] if study.budget_seconds is not None else []
@@ -79,7 +86,19 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
 
 
 def _on_its_disk(words: list[str], study: Study) -> str:
-    return shlex.join([*words, *(["--target", study.target] if study.target else ["--scratch", study.scratch])])
+    files = [job_file_of(one) for one in study.workloads if one.verbatim is not None]
+    # in a folder of the study's name no other file of that name can be meant
+    before = [f"mkdir -p {shlex.quote(study.id)}"] if files else []
+    for file in files:
+        kept = shlex.join(["virtune", "show", study.id, "--capture", file])
+        before.append(f"{kept} > {shlex.quote(f'{study.id}/{file}')}")
+    where = ["--target", study.target] if study.target else ["--scratch", study.scratch]
+    return " && ".join([*before, shlex.join([*words, *where])])
+
+
+def job_file_of(workload: Workload) -> str:
+    """Return the name of a workload's job file, by which `show --capture` prints it."""
+    return f"{workload.name}.fio"
 
 
 def _attempts(study: Study) -> list[str]:
@@ -115,7 +134,7 @@ def tune_again(study: Study) -> str:
         "--span": _size(study.span_bytes),
     }
     for workload in study.workloads:
-        words += ["--workload", _asked(workload)]
+        words += ["--workload", _asked(workload, study)]
     for flag, value in asked.items():
         words += [] if value is None else [flag, f"{value:g}" if isinstance(value, float) else str(value)]
     words += _attempts(study)
@@ -128,7 +147,7 @@ def sweep_again(study: Study) -> str:
     assert plan is not None  # noqa: S101 - only sweeps are asked again so
     words = ["virtune", "sweep"]
     words += [word for name, value in study.arms[0].settings for word in ("--set", f"{name}={value}")]
-    words += ["--workload", _asked(study.workloads[0])]
+    words += ["--workload", _asked(study.workloads[0], study)]
     words += [] if plan.limit is None else ["--subject-to", plan.limit.text]
     words += [word for load in plan.loads for word in ("--loads", load)]
     words += [word for one in study.conditions for word in ("--fail-if", one.text)]
@@ -162,10 +181,12 @@ def _space_again(study: Study, search: Search) -> Iterator[str]:
         yield from ("--durability", search.promise.value)
 
 
-def _asked(workload: Workload) -> str:
-    """Return a workload as `--workload` takes it: a profile by its name, anything else as fio options."""
+def _asked(workload: Workload, study: Study) -> str:
+    """Return a workload as `--workload` takes it: a profile by its name, a job file as the study's own, anything else
+    as fio options.
+    """
     if workload.verbatim is not None:
-        return f"{workload.name}.fio"
+        return f"{study.id}/{job_file_of(workload)}"
     if workload.meaning.startswith(INLINE):
         return f"{workload.name}: {workload.meaning.removeprefix(INLINE)}"
     job = workload.jobs[0]

@@ -48,7 +48,7 @@ from virtune.report.pages.evidence import note_lines, reading_notes, resting_on,
 from virtune.report.pages.study import arm_lines, host_line, host_text, host_words, settings_of, vm_cost_notes
 from virtune.report.render.forest import axis_ends, axis_of
 from virtune.report.render.terminal import Paragraph, SideBySide, Table
-from virtune.report.reproduce import AGAIN, command_again, question_of, tune_again
+from virtune.report.reproduce import AGAIN, command_again, fleet_again, question_of, tune_again
 from virtune.report.view import SIMULATED_ONLY, ResultView, view_of
 from virtune.report.words import change_words, count_text, methods_text
 
@@ -587,7 +587,6 @@ def fleet_audit_page(
 
 def fleet_report_page(found: FleetReport) -> ReportPage:
     study = found.study
-    again = command_again(study)
     return ReportPage(
         title=f"{study.label} on {count_text(len(found.hosts), 'host')}",
         question=question_of(study),
@@ -602,7 +601,7 @@ def fleet_report_page(found: FleetReport) -> ReportPage:
         warnings=tuple(_fleet_warnings(found)),
         charts=tuple(labelled(study, fleet_charts(found))),
         tables=tuple(_fleet_tables(found)),
-        again=again and again.replace("virtune", "virtune fleet run -i hosts.txt", 1),
+        again=fleet_again(study),
         host="Each host's facts are kept with its study; those that set odd hosts apart are in the tables.",
     )  # fmt: skip
 
@@ -621,7 +620,7 @@ def fleet_history_page(found: FleetHistory) -> ReportPage:
         warnings=(),
         charts=tuple(labelled(study, history_charts(found))),
         tables=(),
-        again=(again := command_again(study)) and again.replace("virtune", "virtune fleet run -i hosts.txt", 1),
+        again=fleet_again(study),
         host="Each host's facts are kept with its studies; those that changed with a level are named above.",
     )
 

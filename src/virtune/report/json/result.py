@@ -148,7 +148,11 @@ class ResultBasisPart(TypedDict):
     pairs: Annotated[int, "How many comparisons share that error.", doc.NOT_NEGATIVE]
     checked: parts.CheckedPart
     workloads: Annotated[Any, list[Basis], "By workload; none for a single arm and for imported results."]
-    command: Annotated[str | None, "The command line that asks it again, with its seed; null for imported results."]
+    command: Annotated[
+        str | None,
+        "The command line that asks it again, with its seed, behind those that write its job files; null for imported"
+        " results.",
+    ]
 
 
 class _Pair(TypedDict):
