@@ -144,3 +144,27 @@ def test_what_is_said_of_reads_and_of_writes_is_of_one_round(tmp_path: Path, use
     said = " ".join(user.run("explain", "import", str(tmp_path / "edited.json"), status=None).stdout.split())
     assert "contradict each other" in said
     assert "in 1 of 1 round" in said
+
+
+@pytest.mark.parametrize(
+    ("job", "seconds", "ended", "times"),
+    [
+        ("io_size=8k", "1", "`a` was done, by its io_size=8k", "x at most 1.0 s"),
+        ("loops=1\nsize=64k", "300ms", "`a` was done, by its loops=1", "x at most 0.3 s"),
+        ("loops=1000000\nrate_iops=50", "500ms", "", "x at most 0.5 s"),
+        ("rate_iops=50", "500ms", "", "x 0.5 s"),
+    ],
+)
+def test_a_trial_that_was_over_before_its_time_says_how_long_it_ran(
+    job: str, seconds: str, ended: str, times: str, tmp_path: Path, user: User
+) -> None:
+    (tmp_path / "own.fio").write_text(f"[a]\nrw=randread\n{job}\n")
+    asked = ("--rig", "metal", "--rounds", "1", "--seconds", seconds, "--ramp", "0", "--span", "64M")
+    ran_ = user.run("compare", "measure", *asked, "--workload", str(tmp_path / "own.fio"), "--json", "-q").json()
+    (workload,) = ran_["arms"][0]["workloads"]
+    told = [one["text"] for one in workload["remarks"] if one["id"] == "cut-short"]
+    assert [ended in one for one in told] == ([True] if ended else [])
+    assert not any("after 0.0 s" in one for one in told)
+    page = " ".join(user.run("show", "last").stdout.split())
+    assert times in page
+    assert ended in page

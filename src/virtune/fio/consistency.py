@@ -10,7 +10,7 @@ from virtune.fio.options import SYNCHRONOUS, facts_of, milliseconds, size_of, ve
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 from virtune.model.text import format_bandwidth, format_bytes, format_count
-from virtune.model.workload import READING, WRITING
+from virtune.model.workload import ENDS_ITSELF, READING, WRITING
 
 IOS_ENOUGH = 1000
 """With fewer I/Os, those in flight at the end of the ramp matter: fio counts their bytes, but not the I/Os."""
@@ -239,8 +239,7 @@ def _of_time(load: LoadResult, options: Mapping[str, str], jobs: int, spent: flo
     earlier, and later by what its last I/Os and flushes take.
     """
     asked, ran = seconds_of(options, "runtime"), load.seconds
-    ends_itself = {"number_ios", "io_size", "loops"} & options.keys()
-    if not asked or not ran or options.get("time_based", "0") == "0" or ends_itself:
+    if not asked or not ran or options.get("time_based", "0") == "0" or ENDS_ITSELF & options.keys():
         return
     least = asked * 0.95 - 0.02
     slowest = max((kind.max_ns or 0.0 for kind in (*_latencies(load), load.sync) if kind is not None), default=0.0)

@@ -50,7 +50,7 @@ from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.text import format_bytes, parse_bytes, quoted
-from virtune.model.workload import BACKGROUND, Job, Workload, name_of_disk
+from virtune.model.workload import BACKGROUND, ENDS_ITSELF, Job, Workload, name_of_disk
 from virtune.model.workload import job as make_job
 
 _PAGE = 4096
@@ -123,9 +123,6 @@ def part_of(job: Job, several: int) -> Job | None:
 
 PERCENTILES = "50:70:90:95:99:99.9:99.99"
 """The percentiles that fio prints besides its bins: those of the studies, and the tail."""
-
-ENDS_ITSELF = frozenset({"number_ios", "io_size", "loops"})
-"""With one of these a job ends after an amount of I/O; `time_based` would run it for ever."""
 
 COUNTED_SECONDS = 600
 """How long a counted job may take: 100 I/Os take 10 s on a disk of 10 IOPS. Background jobs last as long."""

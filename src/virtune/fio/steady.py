@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from virtune.fio.generator import FIO, INSTEAD
-from virtune.fio.job import ENDS_ITSELF, FioJob
+from virtune.fio.job import FioJob
 from virtune.fio.results import entries_of, objects, read_result, result_of, text_of
 from virtune.model.errors import LoadError, PreconditionError, ReadError
 from virtune.model.steady import BLOCK_BYTES, SteadyRule
-from virtune.model.workload import Job, Workload
+from virtune.model.workload import ENDS_ITSELF, Job, Workload
 from virtune.model.workload import job as make_job
 
 

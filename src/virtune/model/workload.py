@@ -16,6 +16,9 @@ READING = frozenset({"read", "randread", "rw", "readwrite", "randrw"})
 BACKGROUND = "background"
 """The name of a background job: it runs beside the others, and its I/Os are not in the result."""
 
+ENDS_ITSELF = frozenset({"number_ios", "io_size", "loops"})
+"""With one of these a job file's job ends after an amount of I/O; `time_based` would run it for ever."""
+
 OPERATIONS_MAX = 10_000
 """A job with at most this many I/Os has each of them recorded: time, latency, offset."""
 
@@ -107,6 +110,12 @@ class Workload:
     def counted(self) -> bool:
         """Whether a job of it ends after so many I/Os, however long they take."""
         return any(job.get("number_ios", "") for job in self.jobs)
+
+    @property
+    def ends_itself(self) -> bool:
+        """Whether a job of it may end before the study's time is over."""
+        said = {name for job in self.jobs for name, _ in job.options}
+        return self.counted or (self.verbatim is not None and not said.isdisjoint(ENDS_ITSELF))
 
     @property
     def recorded(self) -> bool:

@@ -12,6 +12,7 @@ from virtune.analyse.trial.counters import boundaries_of, boundary_values
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.gates import (
     RESIDENT_BYTES,
+    ended_itself,
     is_direct,
     medium,
     own_pressure,
@@ -85,7 +86,7 @@ def derive(
     ours = "counters.jsonl" in parts
     periods = period_remarks(parts.get(EACH_OPERATION, b"")) if workload.recorded else ()
     seen = result if used is None or not workload.buffered else replace(result, devices=_devices(used))
-    said = _said(seen, workload, ours=ours)
+    said = (*_said(seen, workload, ours=ours), *(ended_itself(result.loads) if ours else ()))
     readings = read_gates(every, used, stack, workload) if ours else ()
     at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
     more = [] if used is None else [*_cached(every, used, stack, workload)]

@@ -21,7 +21,7 @@ from virtune.model.measurement import FioResult, LoadResult, Stream
 from virtune.model.remark import GATE_BY_ID, Gate, Remark, Weight, remark_of
 from virtune.model.stack import DIRECT_CACHES, Stack
 from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, format_share
-from virtune.model.workload import Workload
+from virtune.model.workload import ENDS_ITSELF, Workload
 
 LITTLE_MARGIN = 0.10
 """Operations a second times mean latency is the number in flight (Little's law). In a closed loop it comes out within
@@ -89,12 +89,7 @@ def cut_short(load: LoadResult) -> Iterator[Remark]:
     if timed and ran and ended_before(ran, timed):
         steady = any(name in ("steadystate", "ss") for name in options)
         why = "it was to end once it was steady" if steady else "somebody, or another job, ended it"
-        least, most = format_seconds(ran), format_seconds(timed)
-        yield remark_of(
-            "cut-short",
-            text=f"The run ended after {least} of the {most} that it was to run: {why}.",
-            advice="compare it only with runs that were as long",
-        )
+        yield _ended(ran, timed, why)
     text = options.get("number_ios", "")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     if load.ios < number * load.jobs:
@@ -105,9 +100,28 @@ def cut_short(load: LoadResult) -> Iterator[Remark]:
         )
 
 
+def ended_itself(loads: Sequence[LoadResult]) -> Iterator[Remark]:
+    """Judge the jobs of a trial by `cut-short` which say themselves when they end: its study has a time for them."""
+    for load in loads:
+        options = dict(load.options or ())
+        limits = [f"{name}={options[name]}" for name in sorted(ENDS_ITSELF & options.keys())]
+        timed = seconds_of(options, "runtime")
+        if limits and timed and load.ios and ended_before(load.seconds, timed) and not _time_based(load, options):
+            yield _ended(load.seconds, timed, f"`{load.name}` was done, by its {' and '.join(limits)}")
+
+
+def _ended(ran: float, whole: float, why: str) -> Remark:
+    least = format_seconds(ran) if ran >= 1 else format_ns(ran * 1e9)
+    return remark_of(
+        "cut-short",
+        text=f"The run ended after {least} of the {format_seconds(whole)} that it was to run: {why}.",
+        advice="compare it only with runs that were as long",
+    )
+
+
 def ended_before(ran: float, whole: float) -> bool:
     """Whether a run of so many seconds ended before the whole of another, or of what was asked for."""
-    return ran < ENDED_EARLY * whole - EDGE_OF_RUN
+    return ran < ENDED_EARLY * whole - min(EDGE_OF_RUN, whole / 2)
 
 
 def _time_based(load: LoadResult, options: Mapping[str, str]) -> bool:
@@ -350,7 +364,9 @@ RESIDENT_BYTES = 1024**2
 """
 
 EDGE_OF_RUN = 0.5
-"""A margin in seconds. On a busy host fio counted less than 0.36 s of a run of 0.4 s that nobody ended."""
+"""A margin in seconds, at most half of a run. On a busy host fio counted less than 0.36 s of a run of 0.4 s that
+nobody ended.
+"""
 
 ENDED_EARLY = 0.9
 """A run that lasted less than this share of its time, and of that margin, was ended."""

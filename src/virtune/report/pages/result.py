@@ -19,7 +19,15 @@ from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, REPEATS_MIN, Comparison, Outcome, ThresholdResult, Verdict
 from virtune.model.workload import Workload
 from virtune.report.pages import evidence
-from virtune.report.pages.study import arm_lines, first_read_lines, host_line, in_service_lines, to_repeat, verified
+from virtune.report.pages.study import (
+    arm_lines,
+    first_read_lines,
+    host_line,
+    in_service_lines,
+    time_words,
+    to_repeat,
+    verified,
+)
 from virtune.report.render import terminal
 from virtune.report.render.forest import axis, axis_of, bar
 from virtune.report.reproduce import command_again
@@ -346,7 +354,7 @@ def about(result: Result, facts: str) -> Iterator[str]:
         span = f"{'' if most == 1 else f'{most} x '}{format_bytes(study.span_bytes)} of disk"
         span = f"target {study.target}" if study.target else span
         took = "" if result.elapsed_seconds is None else f", {format_seconds(result.elapsed_seconds)} in all"
-        times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
+        times = f"{time_words(study)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
         ended = f"; {said}" if (said := evidence.stopped_text(result)) else ""
         yield f"{' x '.join(told)} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
         yield from (*first_read_lines(study), *in_service_lines(study))

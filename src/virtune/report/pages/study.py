@@ -352,6 +352,14 @@ def to_repeat(command: str) -> list[RenderableType]:
     return [heading("to repeat it"), about, pasted(command)] if command else []
 
 
+def time_words(study: Study) -> str:
+    """Write how long a trial is measured; a job may say itself when it ends."""
+    seconds = format_seconds(study.seconds)
+    if any(one.counted for one in study.workloads):
+        return f"{seconds}, or as long as number_ios takes"
+    return f"at most {seconds}" if any(one.ends_itself for one in study.workloads) else seconds
+
+
 def arms_text(study: Study) -> str:
     """Write what a study compares; of a search how many configurations, and its goal."""
     if study.search is not None:

@@ -21,7 +21,7 @@ from virtune.model.workload import Workload
 from virtune.report.pages import evidence, tune
 from virtune.report.pages import result as results
 from virtune.report.pages.builtin import ending
-from virtune.report.pages.study import all_checks, host_text, option_lines
+from virtune.report.pages.study import all_checks, host_text, option_lines, time_words
 from virtune.report.render import terminal
 from virtune.report.words import methods_text, quantity
 
@@ -92,7 +92,7 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
         yield from evidence.imported_method(study)
         return
     yield f"virtune's {methods_text(record.methods)}; {result.trials_done} of {len(study.trials)} trials, each of"
-    yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up."
+    yield f"{time_words(study)} after {format_seconds(study.ramp_seconds)} of warm-up."
     yield "Every round runs every arm under every workload once, in a new random order (the seed is above);"
     yield "each trial starts and stops its stack, and begins with the image dropped from the page cache."
     yield from _changeovers(record)
