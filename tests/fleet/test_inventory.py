@@ -219,7 +219,12 @@ def test_what_is_no_inventory_is_one_sentence(
     words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, content in (("binary", b"\xff"), ("hosts", b"a\n"), ("same", b"a\n"), ("broken", b"Nonsense yes\n")):
+    for name, content in (
+        ("binary", b"\xff"),
+        ("hosts", b"a\n"),
+        ("same", b"\xef\xbb\xbfa\r\n"),
+        ("broken", b"Nonsense yes\n"),
+    ):
         (tmp_path / name).write_bytes(content)
     assert run(["fleet", "inventory", *words]) in (2, 3)
     assert said in capfd.readouterr().err

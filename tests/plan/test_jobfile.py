@@ -99,7 +99,7 @@ def test_a_file_may_say_its_own_times() -> None:
         ("[j]\nstonewall\n", "refuses the fio option stonewall"),
         ("[j]\nthread=0\n", "must stay 1"),
         ("[j]\nmem=mmap:/etc/x\n", "mem="),
-        ("[j]\nrw=read\x00\n", "no text in UTF-8"),
+        ("[j]\nrw=read\x00\n", "line 2 has a NUL byte"),
         ("[j]\nrw=read\udcff\n", "no text in UTF-8"),
         ("[j]\nrw=read\x1b[2J\n", "cannot be printed"),
         ("[j]\n; " + "x" * 2000 + "\n", "line 2 is longer"),

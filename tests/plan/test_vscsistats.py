@@ -67,6 +67,20 @@ def test_what_is_no_whole_printout_of_one_disk_is_refused(text: str, message: st
     assert refused.value.hint
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_files_are_read_as_windows_and_a_terminal_write_them(encoding: str, tmp_path: Path) -> None:
+    copied = f"[root@esx1:~] vscsiStats -w 2099979 -p all -c\n{WHOLE}[root@esx1:~] \n"
+    texts = {"vm.csv": WHOLE, "copied.txt": copied, "job.fio": "[a]\nrw=randread\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text.replace("\n", "\r\n").encode(encoding))
+    vm, again, job = read_workloads(tuple(texts), tmp_path)
+    assert vm.meaning == again.meaning == "fio: rw=randrw,rwmixread=70,bs=4k,iodepth=4"
+    assert job.verbatim == "[a]\r\nrw=randread\r\n"
+    (tmp_path / "job.fio").write_bytes("[a]\n".encode("utf-16")[:-1])
+    with pytest.raises(PlanError, match="not text in UTF-16"):
+        read_workloads(("job.fio",), tmp_path)
+
+
 @given(st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)), st.text(max_size=20))
 def test_any_change_is_a_load_or_refused(begin: int, end: int, put: str) -> None:
     try:

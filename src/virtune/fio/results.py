@@ -489,8 +489,12 @@ _TERSE = re.compile(r"^(?:\d;fio-\d|[2-5];[^;\n]{1,200};\d)", re.MULTILINE)
 
 def text_of(content: bytes) -> str:
     """Decode any bytes: UTF-8, or UTF-16 as some shells redirect it, with replacement characters for the rest."""
-    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    return content.decode(encoding, errors="replace")
+    return content.decode(encoding_of(content), errors="replace")
+
+
+def encoding_of(content: bytes) -> str:
+    """Return the encoding of a text by its byte order mark, which decoding by it leaves out."""
+    return "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
 def read_result(text: str) -> FioResult:

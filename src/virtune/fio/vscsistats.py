@@ -17,7 +17,10 @@ from virtune.model.errors import PlanError
 from virtune.model.text import quoted
 from virtune.model.workload import Workload
 
-BEGINS = "Histogram: "
+_BEGINS = "Histogram: "
+_PROMPT = re.compile(r"\[[^\]]*@[^\]]*\]")
+"""How ESXi's shell begins a line, which is copied with what stands below it."""
+
 _HINT = "vscsiStats -w WORLD -i HANDLE -p all -c > FILE prints all of one disk"
 _HEAD = re.compile(
     r"Histogram: (?P<what>[^\n]{1,100}?),virtual machine worldGroupID\s*[,:]\s*(?P<world>\d{1,12})"
@@ -40,9 +43,14 @@ class _Histogram:
     buckets: tuple[tuple[int, int], ...]
 
 
+def is_printout(text: str) -> bool:
+    """Whether this is a printout of vscsiStats, maybe behind other lines; no job file has such a line."""
+    return re.search(f"^{_BEGINS}", text, re.MULTILINE) is not None
+
+
 def vscsi_workload(text: str, name: str) -> Workload:
-    """Read a printout of one disk. Raises PlanError for several disks, or where a histogram that is needed is
-    missing, holds nothing or contradicts itself.
+    """Read a printout of one disk; lines before it are passed over. Raises PlanError for several disks, or where a
+    histogram that is needed is missing, holds nothing or contradicts itself.
     """
     label = file_label(name)
     found: dict[str, _Histogram] = {}
@@ -78,7 +86,7 @@ def _histograms(text: str, label: str) -> Iterator[tuple[str, tuple[str, str], _
     lines = text.replace("\r\n", "\n").split("\n")
     if len(lines) > _LINES_MAX:
         raise PlanError(f"{label} has more than {_LINES_MAX} lines", hint=_HINT)
-    heads = [number for number, line in enumerate(lines) if line.startswith(BEGINS)]
+    heads = [number for number, line in enumerate(lines) if line.startswith(_BEGINS)]
     for begin, end in pairwise([*heads, len(lines)]):
         where = f"{label} line {begin + 1}"
         if (head := _HEAD.fullmatch(lines[begin].strip())) is None:
@@ -95,7 +103,7 @@ def _histogram(lines: list[str], where: str) -> _Histogram:
             told[first] = int(second)
         elif re.fullmatch(r"\d{1,18}", first) and re.fullmatch(r"-?\d{1,18}", second):
             buckets.append((int(second), int(first)))
-        elif first != "Frequency":
+        elif first != "Frequency" and _PROMPT.match(line) is None:
             raise PlanError(f"{where}: {quoted(line)} is no line of a histogram", hint=_HINT)
     if (
         not told.keys() >= {"mean", "count"}

@@ -259,8 +259,11 @@ def read_job_file(text: str, name: str) -> Workload:
     label = file_label(name)
     if len(text) > CHARACTERS_MAX:
         raise PlanError(f"{label} is longer than {format_bytes(CHARACTERS_MAX)}, which no job file needs")
-    if any("\ud800" <= c <= "\udfff" or c == "\0" for c in text):
+    if any("\ud800" <= c <= "\udfff" for c in text):
         raise PlanError(f"{label} is no text in UTF-8")
+    if "\0" in text:
+        where = f"{label} line {text[: text.index(chr(0))].count(chr(10)) + 1}"
+        raise PlanError(f"{where} has a NUL byte, and a job file is text", hint="is it the file you meant?")
     shared: dict[str, str] = {}
     jobs: list[tuple[str, dict[str, str]]] = []
     current: dict[str, str] | None = None

@@ -249,7 +249,7 @@ def _text_of(path: Path) -> str:
     if len(content) > BYTES_MAX:
         raise UsageError(f"the inventory {path} has more than {BYTES_MAX // 1024**2} MiB")
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # as Windows writes it
     except UnicodeDecodeError:
         raise UsageError(f"the inventory {path} is not text in UTF-8") from None
 

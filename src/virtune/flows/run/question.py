@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from virtune.bounded import read_up_to
-from virtune.fio.vscsistats import BEGINS, vscsi_workload
+from virtune.fio.results import encoding_of
+from virtune.fio.vscsistats import is_printout, vscsi_workload
 from virtune.fio.workloads import own_times, parse_workload, read_job_file
 from virtune.flows.domains.domains import FoundDomain
 from virtune.flows.domains.like import LikeVm, as_it_is_now, begun_like, disk_of, find_vm, path_of
@@ -505,7 +506,7 @@ def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]
         # fio options may contain a slash (bssplit=4k/60), a path seldom contains a `=`
         if path.is_file() or ("=" not in word and (os.sep in word or word.endswith((".fio", ".job", ".ini")))):
             text = _text(path)
-            found.append((vscsi_workload if text.startswith(BEGINS) else read_job_file)(text, path.stem))
+            found.append((vscsi_workload if is_printout(text) else read_job_file)(text, path.stem))
         else:
             found += parse_workload(word)
     names = [workload.name for workload in found]
@@ -525,10 +526,11 @@ def _text(path: Path) -> str:
         ) from None
     if len(content) > _FILE_BYTES_MAX:
         raise PlanError(f"{path} is larger than 1 MiB", hint="is it the file you meant?")
+    encoding = encoding_of(content)
     try:
-        return content.decode()
+        return content.decode(encoding)
     except UnicodeDecodeError:
-        raise PlanError(f"{path} is not text in UTF-8") from None
+        raise PlanError(f"{path} is not text in {encoding.upper().removesuffix('-SIG')}") from None
 
 
 def _sensible(study: Study) -> Study:
