@@ -8,9 +8,10 @@ import re
 import socket
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -22,8 +23,12 @@ from tests.web.paused_run import simulated
 
 from virtune.cli import run
 from virtune.cli.serve import listening_on, token_of
-from virtune.flows.reports.metrics import DESCRIPTIONS
+from virtune.flows.reports.metrics import DESCRIPTIONS, Derived, exposition
 from virtune.model.errors import PreconditionError
+from virtune.model.evidence import Listed
+from virtune.model.reason import Reason
+from virtune.model.result import Result
+from virtune.model.verdict import Verdict
 from virtune.store.store import Store
 from virtune.web.app import application
 from virtune.web.guard import refusal
@@ -230,6 +235,37 @@ def test_prometheus_reads_the_metrics_and_the_dashboard_names_no_other(page: Pag
     named = set(re.findall(r"\bvirtune_\w+", DASHBOARD.read_text()))
     assert named
     assert named <= set(DESCRIPTIONS), named - set(DESCRIPTIONS)
+
+
+class Doubted(Derived):
+    """Every verdict of a store's comparisons is better, with the doubt that levels of an arm may last."""
+
+    def of(self, store: Store, one: Listed, derive: Callable[[Store, str], Any]) -> Any:
+        found = super().of(store, one, derive)
+        if not isinstance(found, Result):
+            return found
+        doubted = (replace(one, verdict=Verdict.BETTER, reason=Reason.UNLESS_LASTING) for one in found.verdicts)
+        return replace(found, verdicts=tuple(doubted))
+
+
+def test_prometheus_gets_verdicts_and_values_as_pages_have_them(page: Page) -> None:
+    with Store(page.store) as store:
+        text = exposition(store, derived=Doubted())[0].decode()
+    families = {one.name: one.samples for one in text_string_to_metric_families(text)}
+    assert {one.labels["verdict"] for one in families["virtune_study_verdict"] if one.value} == {"perhaps better"}
+    document = json.loads(page.get(f"/api/study/{COMPARE}.json")[1])
+    exported = {
+        (one.labels["arm"], one.labels["workload"], one.labels["metric"]): one.value
+        for one in families["virtune_study_value"] if one.labels["study"] == COMPARE
+    }  # fmt: skip
+    apart = 0
+    for arm in document["arms"]:
+        for workload in arm["workloads"]:
+            for metric, value in workload["values"].items():
+                shown = value["value"] if value.get("typical") is None else value["typical"]
+                apart += shown != value["value"]
+                assert exported[arm["name"], workload["workload"], metric] == pytest.approx(shown)
+    assert apart, "a typical round is another mean"
 
 
 def test_a_host_s_checks_are_drawn_over_time(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 STUDIES_MAX = 20
 """How many of the newest studies get their own series; each label set is a series that Prometheus keeps."""
 
+_SAID = (*Verdict, *(f"perhaps {one}" for one in (Verdict.BETTER, Verdict.WORSE)))
+"""The verdicts as pages say them: one that is better with a doubt is not `better`."""
+
 _PAIR = ("study", "workload", "metric", "arm", "baseline", "domain")
 _LABEL_MAX = 200
 
@@ -37,9 +40,11 @@ DESCRIPTIONS = {
     "virtune_build_info": "The version of virtune and the number of its method.",
     "virtune_studies": "Studies in the store.",
     "virtune_study_trials": "Measured trials of a study.",
-    "virtune_study_value": "An arm's value in the metric's base unit (ns, bytes, 1/s, CPU seconds per I/O).",
+    "virtune_study_value": "An arm's value in the metric's base unit (ns, bytes, 1/s, CPU seconds per I/O), as its"
+    " page has it: of a typical round where arms are compared within rounds, else over all rounds.",
     "virtune_study_difference_ratio": "Candidate by baseline: estimate (mid) and ends of its interval (low, high).",
-    "virtune_study_verdict": "1 for the verdict of a pair, 0 for the others.",
+    "virtune_study_verdict": "1 for the verdict of a pair, 0 for the others; perhaps better and perhaps worse are"
+    " those that an arm's lasting levels would undo.",
     "virtune_host_detectable_difference_ratio": "Smallest difference that 5 minutes find, by the last check.",
     "virtune_host_noise_ratio": "Spread of the IOPS of the last check's windows.",
     "virtune_scrape_duration_seconds": "How long this scrape took.",
@@ -146,12 +151,12 @@ def _add(families: dict[str, Any], result: Result) -> None:
     for summary in result.arms:
         for value in summary.values:
             whose = (study.id, summary.workload, value.metric, summary.arm, domains.get(summary.arm, ""))
-            families["virtune_study_value"].add_metric([*map(_label, whose)], value.value)
+            families["virtune_study_value"].add_metric([*map(_label, whose)], value.shown)
     for one in result.verdicts:
         pair = (study.id, one.workload, one.metric, one.candidate, one.baseline, domains.get(one.candidate, ""))
         labels = tuple(map(_label, pair))
-        for verdict in Verdict:
-            families["virtune_study_verdict"].add_metric([*labels, verdict.value], one.verdict is verdict)
+        for said in _SAID:
+            families["virtune_study_verdict"].add_metric([*labels, said], said == one.said)
         if one.ratio is not None:
             for bound, number in (("low", one.ratio.low), ("mid", one.ratio.estimate), ("high", one.ratio.high)):
                 families["virtune_study_difference_ratio"].add_metric([*labels, bound], number)
