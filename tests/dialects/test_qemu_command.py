@@ -398,6 +398,9 @@ def test_no_line_takes_its_reader_long() -> None:
         with contextlib.suppress(ReadError):
             QEMU.domains(b"kvm -S " + text)
     assert time.process_time() - begun < 3
+    with pytest.raises(ReadError, match="one of its commands has more than 50,000 words"):
+        QEMU.domains(b"kvm -S " + b"-b a " * 30_000)
+    assert QEMU.domains(b"kvm -S " + b"-b a " * 20_000)
 
 
 OPENED = (

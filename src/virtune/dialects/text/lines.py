@@ -22,6 +22,9 @@ BYTES_MAX = 1024 * 1024
 
 LINES_MAX = 20_000
 
+WORDS_MAX = 50_000
+"""Of one command; a VM of a thousand disks has 8,000."""
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -238,8 +241,8 @@ class Word(str):
 
 
 def commands_of(text: str, line: int = 1) -> Iterator[list[Word]]:
-    """Yield the words of each command, as they are reached, of a text that begins on that line; raises ValueError
-    where a quotation has no end.
+    """Yield the words of each command, as they are reached, of a text that begins on that line. Raises ValueError
+    where a quotation has no end, and ReadError for a command of too many words.
     """
     parts = text.replace("\r\n", "\n").split("\\\n")
     text = "".join(parts)
@@ -259,6 +262,8 @@ def commands_of(text: str, line: int = 1) -> Iterator[list[Word]]:
             if words:
                 yield words
             words = []
+        if len(words) > WORDS_MAX:
+            raise ReadError(f"one of its commands has more than {WORDS_MAX:,} words, and none of a VM's has")
     if words:
         yield words
 
