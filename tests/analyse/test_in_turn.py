@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.conftest import User
+from tests.conftest import User, eventually
 
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.gates import flush_ns
@@ -127,6 +127,7 @@ def test_a_run_that_was_ended_is_known_where_fio_does_not_echo_that_it_was_timed
     timed = ("--time_based",) if "runtime" in asked else ("--runtime=30", "--rw=randrw")
     command = ["fio", f"--directory={tmp_path}", f"--output={tmp_path}/out.json", *COMMON, "--name=one", "--rw=read"]
     with subprocess.Popen([*command, asked, *timed], cwd=tmp_path) as fio:
+        assert eventually(lambda: any(tmp_path.glob("one*"))), "a busy host starts it late"
         with contextlib.suppress(subprocess.TimeoutExpired):
             fio.wait(2)
         fio.send_signal(signal.SIGINT)

@@ -150,6 +150,7 @@ def test_the_command_that_repeats_its_load_begins_with_the_disk_as_it_is(
     assert ("disk.aio=native" in plan) == native, "which opens files without the page cache only"
 
 
+@pytest.mark.first
 def test_without_consent_nothing_is_lifted(user: User, daemon: Libvirtd, loaded: str) -> None:
     words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", SECONDS, "--prove")
     refused = user.run(*words, status=2)
