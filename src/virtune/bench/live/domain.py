@@ -34,9 +34,6 @@ from virtune.virsh import LibvirtRefused, Virsh
 INTERVAL_SECONDS = 0.01
 """How often the newest request is looked at: a look of one queue takes four to nine system calls."""
 
-_LOOKS = 4
-"""Looks in a row: of a load of one request at a time, each of 0.1 ms, the last ones find the next one."""
-
 _MIB, _FOUR_GIB = 1 << 20, 1 << 32
 """A guest's memory has a hole below 4 GiB; what lies beyond it is elsewhere in QEMU's memory."""
 
@@ -149,8 +146,8 @@ def _beyond(monitor: Monitor, address: int) -> int | None:
 
 @contextlib.contextmanager
 def watched_moves(reader: PlaceReader, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[Move]]:
-    """Look at the newest requests, some times in a row, in a separate thread while the block runs; the list grows by
-    each look that finds another one: by the move from the one before it, or from that of the look before.
+    """Look at the newest requests in a separate thread while the block runs; the list grows by each look that finds
+    another one: by the move from the one before it, or from that of the look before.
     """
     found: list[Move] = []
     over = threading.Event()
@@ -158,7 +155,7 @@ def watched_moves(reader: PlaceReader, *, interval_seconds: float = INTERVAL_SEC
     def run() -> None:
         last: dict[int, Newest] = {}
         while not over.wait(interval_seconds):
-            for number in [*range(len(reader))] * _LOOKS:
+            for number in range(len(reader)):
                 now = reader.newest(number)
                 if now is None:
                     continue
