@@ -95,13 +95,17 @@ def test_an_option_of_one_engine_chooses_it() -> None:
         ("iodepth=12,numjobs=2", {"io_uring", "libaio", "psync"}, "libaio"),
         ("iodepth=32", {"io_uring", "libaio", "psync"}, "io_uring"),
         ("iodepth=3", {"io_uring", "psync"}, "io_uring"),
+        ("iodepth=3", {"libaio", "psync"}, "libaio"),
         ("iodepth=3,direct=0", {"io_uring", "libaio"}, "io_uring"),  # libaio would hold one in flight
         ("iodepth=3,hipri", {"io_uring", "libaio"}, "io_uring"),
         ("iodepth=3,ioengine=io_uring", {"io_uring", "libaio"}, "io_uring"),
     ],
 )
 def test_a_depth_that_io_uring_is_not_given_is_libaio_s(words: str, engines: set[str], expected: str) -> None:
-    assert options(f"rw=randread,{words}", engines=frozenset(engines))["ioengine"] == expected
+    job = written(f"rw=randread,{words}", engines=frozenset(engines))
+    assert f"ioengine={expected}" in job.text.splitlines()
+    told = any("fio before 3.39" in why for _, why in job.chosen)
+    assert told == (expected == "libaio" and "io_uring" in engines), "of io_uring nothing is said where there is none"
     with pytest.raises(PreconditionError, match="no engine for the workload"):
         options("rw=read,sqthread_poll", engines=frozenset({"psync"}))
 

@@ -370,14 +370,13 @@ def _on_file(
     if engine is None:
         bound = [name for name in ENGINE_OPTIONS if name in options]
         able = [e for e in ENGINES if e in engines and all(e in ENGINE_OPTIONS[name] for name in bound)]
-        depth = int(options.get("iodepth", "1"))
-        rounded = bool(depth & (depth - 1)) and options.get("direct") != "0" and "libaio" in able
-        engine = "libaio" if rounded else next((e for e in (*_DEFAULT_ENGINES, *able) if e in able), None)
+        engine = next((e for e in (*_DEFAULT_ENGINES, *able) if e in able), None)
         if engine is None:
             wanted = f"one that has {', '.join(bound)}" if bound else f"one of {', '.join(_DEFAULT_ENGINES)}"
             raise PreconditionError(f"this fio has no engine for the workload: it needs {wanted}")
-        best = "the best that this fio has for it"
-        why = f"fio before 3.39 has no depth of {depth} with io_uring" if rounded else best
+        depth, why = int(options.get("iodepth", "1")), "the best that this fio has for it"
+        if engine == "io_uring" and depth & (depth - 1) and "libaio" in able and options.get("direct") != "0":
+            engine, why = "libaio", f"fio before 3.39 has no depth of {depth} with io_uring"
         chosen.append((f"ioengine={engine}", f"the workload names none; {why}"))
     require_engine(engine, target, engines)
     direct = options.get("direct", "0" if engine == "mmap" else "1")
