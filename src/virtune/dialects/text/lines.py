@@ -254,10 +254,9 @@ def commands_of(text: str, line: int = 1) -> Iterator[list[Word]]:
         if found is None:
             raise ValueError("a quotation without an end")
         begin, at = at, found.end()
-        if found.lastgroup == "plain":
-            words.append(Word(found[0], line + bisect_right(begins, begin)))
-        elif found.lastgroup == "word":
-            words.append(Word(_unquoted(found[0]), line + bisect_right(begins, begin)))
+        if found.lastgroup in ("plain", "word"):
+            word = found[0] if found.lastgroup == "plain" else _unquoted(found[0])
+            words.append(Word(word, line + bisect_right(begins, begin)))
         elif found.lastgroup == "end" and not (found[0] == "\n" and words and _GOES_ON.match(text, at)):
             if words:
                 yield words
