@@ -450,10 +450,9 @@ def sequential_share(moves: Sequence[Move], rates: DiskRates) -> float | None:
         )
 
     found = {share: likely(share) for share in ((2 * step + 1) / (2 * _STEPS) for step in range(_STEPS))}
-    within = [share for share, one in found.items() if one >= max(found.values()) - _LIKELY]
-    if within[-1] - within[0] > _KNOWN:
-        return None
-    return [*found].index(max(found, key=found.__getitem__)) / (_STEPS - 1)
+    best = max(found, key=found.__getitem__)
+    within = [share for share, one in found.items() if one >= found[best] - _LIKELY]
+    return None if within[-1] - within[0] > _KNOWN else [*found].index(best) / (_STEPS - 1)
 
 
 def workload_words(rates: DiskRates, sequential: float | None = None) -> str:
