@@ -89,7 +89,7 @@ def test_the_time_left_is_what_hosts_expect_and_else_what_those_that_run_take() 
     assert left_seconds(unknown, {}) is None
     half = TaskProgress(state=TaskState.RUNNING, done=6, total=12, left_seconds=20.0)
     assert left_seconds(unknown, {unknown.tasks[0].name: half}) == 20 + 40
-    assert planned_line(run, 60.0, {}) == "run r: 2 hosts, 8 at once: at most about 60 s"
+    assert planned_line(run, 60.0, {}) == "run r: 2 hosts, 8 at once: measuring takes at most about 60 s"
     assert planned_line(unknown, None, {}) == "run r: 2 hosts, one after the other"
     assert planned_line(unknown, None, {"nfs 10.0.0.5": ["a", "b"]}) == (
         "run r: 2 hosts, one after the other\nnever at once: a, b, which share nfs 10.0.0.5"

@@ -325,7 +325,7 @@ def planned_line(run: fleet.FleetRun, left: float | None, sharing: Mapping[str, 
     """Say what a run will do, before its first host is measured; `sharing` are hosts by the back end they share."""
     hosts = count_text(len({task.host.name for task in run.tasks}), "host")
     together = f", {run.at_once} at once" if run.at_once > 1 else ", one after the other"
-    takes = f": at most about {format_seconds(left)}" if left else ""
+    takes = f": measuring takes {AT_MOST}{format_seconds(left)}" if left else ""
     apart = [f"\nnever at once: {names(hosts)}, which share {one}" for one, hosts in sharing.items()]
     return printable(f"run {run.name}: {hosts}{together}{takes}{''.join(apart)}", keep="\n")
 
