@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet from nothing to its answer: install, probe, run, gather, report; the host that was planted odd is named.
+"""A fleet from nothing to its answer and back: install, probe, run, gather, report, remove; the odd host is named.
 
 Four hosts on one real disk, of which `c` may read from it only a sixteenth as often: its control group says so, as
 an administrator's limit would. All are measured by fio, and their studies are gathered into PostgreSQL.
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.fleet.installed import MARK, made, older, places
-from tests.fleet.machines import Machines, machines
+from tests.fleet.machines import SOURCE, Machine, Machines, machines
 from tests.fleet.wheels import make_wheelhouse
 from tests.postgres import server
 from tests.published import complaints
@@ -35,7 +36,7 @@ READS = {"a": 800, "b": 800, "c": 50, "d": 800}
 Three are alike: by how far two differ on a busy machine, a third of theirs is not surely odd."""
 
 BARE = ("b", "c")
-"""The hosts that get their virtune by an install, which costs more than all else here."""
+"""The hosts that get their virtune by an install, once for all tests here."""
 
 STUDY = ["measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=8", "--rounds", "6",
          "--seconds", "300ms", "--ramp", "0", "--attempts", "1", "--span", "8M"]  # fmt: skip
@@ -59,24 +60,61 @@ class Chain:
         return found
 
 
-@pytest.fixture
-def chain(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Chain]:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Four hosts: `a` and `d` have this virtune already, and of the two without one `b` is given an older one."""
     place = tmp_path_factory.mktemp("chain")
-    monkeypatch.setenv("XDG_DATA_HOME", str(place / "home"))
-    with machines(place, *READS, reads=READS) as fleet:
+    with machines(place, *READS, reads=READS) as found:
         for name in BARE:
-            (fleet.by_name[name].place / "bin" / "virtune").unlink()
+            (found.by_name[name].place / "bin" / "virtune").unlink()
         (place / "hosts").write_text("".join(f"{name} shares=disk\n" for name in READS))
-        yield Chain(fleet, ["-i", str(place / "hosts"), "--ssh-config", str(fleet.config)], capfd)
+        older(found.by_name["b"])
+        yield found
 
 
-def test_four_hosts_from_nothing_to_the_odd_one_and_its_reason(chain: Chain, tmp_path: Path) -> None:
-    wheels, b = make_wheelhouse(tmp_path), chain.fleet.by_name["b"]
-    command = older(b)
-    install_everywhere(chain, wheels, command)
+def inventory(fleet: Machines) -> list[str]:
+    """The options that name the hosts."""
+    return ["-i", str(fleet.place / "hosts"), "--ssh-config", str(fleet.config)]
+
+
+@pytest.fixture(scope="module")
+def installed(fleet: Machines, tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """What an install says that replaces an older version on `b`, without a network: in place for all tests here."""
+    wheels = str(make_wheelhouse(tmp_path_factory.mktemp("wheels")))
+    bare = [word for name in BARE for word in ("--host", name)]
+    asked = ["fleet", "install", "--json", *inventory(fleet), *bare, "--wheelhouse", wheels, "--upgrade"]
+    command = [sys.executable, "-P", "-m", "virtune", *asked, "--", *places(fleet)]
+    env = os.environ | {"PYTHONPATH": str(SOURCE), "XDG_DATA_HOME": str(fleet.place / "home")}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-1500:]
+    found: Document = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def chain(
+    fleet: Machines, installed: Document, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Chain:
+    """The verbs of the fleet, on hosts that all have this virtune."""
+    assert len(installed["hosts"]) == len(BARE)
+    monkeypatch.setenv("XDG_DATA_HOME", str(fleet.place / "home"))
+    return Chain(fleet, inventory(fleet), capfd)
+
+
+def test_it_is_installed_without_a_network_and_in_place_of_an_older_version(
+    fleet: Machines, installed: Document
+) -> None:
+    assert complaints("fleet-install", installed) == []
+    assert [tuple(one.values()) for one in installed["hosts"]] == [
+        ("b", "installed", "0.0.9", __version__),
+        ("c", "installed", None, __version__),
+    ]
+    b = fleet.by_name["b"]
+    assert made(b) == ["0.0.9", __version__, MARK, "previous"]
+    assert command_of(b).resolve() == b.place / "opt" / __version__ / "bin" / "virtune"
+
+
+def test_four_hosts_are_measured_and_the_odd_one_is_named_with_its_reason(chain: Chain) -> None:
     facts = chain.says("probe", *chain.hosts)
     assert [one["calls_itself"] for one in facts["hosts"]] == list(READS)
     assert facts["hosts"][0]["facts"]["kernel.release"] == os.uname().release
@@ -94,20 +132,6 @@ def test_four_hosts_from_nothing_to_the_odd_one_and_its_reason(chain: Chain, tmp
         assert ("=50" in value, "=800" in usual) == (True, True)
         assert run(["fleet", "report", *store]) == 0
         assert "odd: c is -" in chain.capfd.readouterr().out
-    take_it_away(chain, command)
-
-
-def install_everywhere(chain: Chain, wheels: Path, command: Path) -> None:
-    """Install on hosts without a network, and replace an older version there."""
-    bare = [word for name in BARE for word in ("--host", name)]
-    asked = ["install", *chain.hosts, *bare, "--wheelhouse", str(wheels), "--upgrade", "--", *places(chain.fleet)]
-    assert [tuple(one.values()) for one in chain.says(*asked)["hosts"]] == [
-        ("b", "installed", "0.0.9", __version__),
-        ("c", "installed", None, __version__),
-    ]
-    b = chain.fleet.by_name["b"]
-    assert made(b) == ["0.0.9", __version__, MARK, "previous"]
-    assert command.resolve() == b.place / "opt" / __version__ / "bin" / "virtune"
 
 
 def gathered_once(chain: Chain, url: str, tasks: list[Document]) -> None:
@@ -120,8 +144,7 @@ def gathered_once(chain: Chain, url: str, tasks: list[Document]) -> None:
     assert gathered["hosts"][0]["studies"] == []
 
 
-def take_it_away(chain: Chain, command: Path) -> None:
-    """The older version comes back, and is replaced only when that is asked; what is in use is not removed."""
+def test_the_older_version_comes_back_and_what_is_in_use_is_not_removed(chain: Chain) -> None:
     b, c = (chain.fleet.by_name[name] for name in BARE)
     asked = ["install", *chain.hosts, "--host", "b"]
     told = ["--", *places(chain.fleet)]
@@ -139,10 +162,15 @@ def take_it_away(chain: Chain, command: Path) -> None:
         found = chain.says(*asked, "--remove", *told, status=1)
     assert [one["because"] for one in found["failed"]] == ["its virtune is running"]
     assert made(b) == ["0.0.9", MARK]
-    assert command.resolve() == b.place / "opt" / "0.0.9" / "bin" / "virtune"
+    assert command_of(b).resolve() == b.place / "opt" / "0.0.9" / "bin" / "virtune"
     assert [tuple(one.values()) for one in found["hosts"]] == [("c", "remove", __version__, None)]
     assert made(c) == []
     assert not (c.place / "bin" / "virtune").is_symlink()
+
+
+def command_of(machine: Machine) -> Path:
+    """What its users and the fleet call."""
+    return machine.place / "bin" / "virtune"
 
 
 @contextlib.contextmanager
