@@ -65,6 +65,29 @@ def test_what_only_its_host_shows_is_named_with_the_way_to_see_it(user: User) ->
         assert (way in said) is told
 
 
+@pytest.mark.parametrize(
+    ("words", "storage", "rules"),
+    [
+        (("--here",), "rbd: store", {"R16"}),
+        (("--here",), "rbd: store\n\tkrbd 1", {"R10"}),
+        (("--here",), "lvm: store", {"R10"}),
+        (("--here",), "lvm: other", {"R93"}),
+        ((), "lvm: store", {"R93"}),
+    ],
+)
+def test_a_node_knows_who_opens_a_disk_of_its_storages(
+    user: User, tmp_path: Path, words: tuple[str, ...], storage: str, rules: set[str]
+) -> None:
+    (tmp_path / "qemu-server").mkdir()
+    vm = tmp_path / "qemu-server" / "102.conf"
+    vm.write_text("ostype: l26\nscsi0: store:vm-102-disk-0,aio=native,cache=writeback\n")
+    (tmp_path / "storage.cfg").write_text(f"dir: local\n\tpath /var/lib/vz\n{storage}\n")
+    user.env |= {"VIRTUNE_PROXMOX": str(vm.parent)}
+    said = json.loads(user.run("audit", *words, "--json", "--fail-on", "never", str(vm)).stdout)
+    found = {one["rule"] for domain in said["domains"] for one in domain["findings"]}
+    assert found & {"R10", "R16", "R93"} == rules, found
+
+
 def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     ran = user.run("audit", str(DOMAINS), status=4)
     assert "R30  in-the-main-loop: " in ran.stdout

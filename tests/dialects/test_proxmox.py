@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from virtune.dialects.languages import language_of
-from virtune.dialects.proxmox import PROXMOX, commands, live
-from virtune.model.domain import DiskSource, Domain, SettingChange
+from virtune.dialects.proxmox import PROXMOX, commands, live, placed, storages
+from virtune.model.domain import HELD_HERE, DiskSource, Domain, SettingChange, aio_of, cache_of
 from virtune.model.errors import PlanError, ReadError
 
 PLACE = Path(__file__).parents[1] / "captures" / "proxmox"
@@ -32,6 +32,53 @@ def test_defaults_are_those_of_proxmox() -> None:
     assert (first.bus, first.rotation_rate, first.format) == ("scsi", 1, "raw")
     assert second.cache == "writeback"
     assert [domain.threads_of(disk) for disk in (first, second)] == [(1,), (2,)]
+
+
+NODE = """lvmthin: thin
+\tvgname pve
+lvm: thick
+\tvgname pve
+cifs: windows
+zfspool: tank
+nfs: nas
+rbd: ceph
+\tkrbd 0
+rbd: mapped
+\tkrbd 1
+btrfs: copies
+btrfs: plain
+\tnocow 1
+iscsidirect: target
+"""
+
+
+@pytest.mark.parametrize(
+    ("disk", "engine", "cache"),
+    [
+        ("thin:1", "io_uring", "none"), ("thin:1,cache=writeback", "io_uring", "writeback"),
+        ("thick:1", "native", "none"), ("thick:1,cache=directsync", "native", "directsync"),
+        ("thick:1,cache=writeback", "threads", "writeback"), ("thick:1,aio=io_uring", "io_uring", "none"),
+        ("windows:1", "native", "none"), ("windows:1,cache=unsafe", "threads", "unsafe"),
+        ("tank:1", "io_uring", "none"), ("nas:1/vm.qcow2", "io_uring", "none"),
+        ("mapped:1", "io_uring", "none"), ("mapped:1,cache=writethrough", "threads", "writethrough"),
+        ("copies:1", "io_uring", "writeback"), ("copies:1,cache=none", "io_uring", "none"),
+        ("plain:1", "io_uring", "none"),
+    ],
+)  # fmt: skip
+def test_the_type_of_a_storage_decides_what_is_not_written(disk: str, engine: str, cache: str) -> None:
+    (found,) = placed(PROXMOX.read(f"scsi0: {disk}\n".encode()), storages(NODE)).disks
+    assert (aio_of(found), cache_of(found), HELD_HERE in found.options) == (engine, cache, True)
+
+
+@pytest.mark.parametrize(("disk", "protocol"), [("ceph:1", "rbd"), ("target:1", "iscsi")])
+def test_what_qemu_reaches_by_itself_is_no_file_here(disk: str, protocol: str) -> None:
+    (found,) = placed(PROXMOX.read(f"scsi0: {disk},aio=native,cache=writeback\n".encode()), storages(NODE)).disks
+    assert (found.source, found.opened_here) == (DiskSource(kind="network", name=disk, protocol=protocol), False)
+
+
+def test_a_storage_that_the_node_does_not_know_and_a_path_stay_as_they_are() -> None:
+    read = PROXMOX.read(b"scsi0: other:1\nscsi1: /dev/sdb\nscsi2: none,media=cdrom\n")
+    assert placed(read, storages(NODE)) == read
 
 
 @pytest.mark.parametrize(("yes", "no"), [("1", "0"), ("on", "off"), ("Yes", "no"), ("true", "FALSE")])

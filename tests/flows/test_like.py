@@ -154,15 +154,18 @@ def test_a_file_is_found_with_a_colon_in_its_name_and_its_scratch_image_lies_bes
 
 
 def test_a_proxmox_vm_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VIRTUNE_PROXMOX", str(tmp_path))
-    (tmp_path / "101.conf").write_text(
-        "scsihw: virtio-scsi-single\nscsi0: local-lvm:vm-101-disk-0,iothread=1,size=8G\n"
-    )
+    place = tmp_path / "qemu-server"
+    place.mkdir()
+    monkeypatch.setenv("VIRTUNE_PROXMOX", str(place))
+    (place / "101.conf").write_text("scsihw: virtio-scsi-single\nscsi0: local-lvm:vm-101-disk-0,iothread=1,size=8G\n")
     with pytest.raises(PlanError, match="the volume local-lvm:vm-101-disk-0") as refused:
         like_vm(StudyOptions(like="101", rig="qemu"))
     assert "--scratch DIR" in (refused.value.hint or "")
     vm = like_vm(StudyOptions(like="101:scsi0", rig="qemu", scratch=tmp_path))
     assert {"device.bus=virtio-scsi", "disk.aio=io_uring", "disk.cache=none"} <= set(vm.settings)
+    (tmp_path / "storage.cfg").write_text("lvm: local-lvm\n\tvgname pve\n")
+    vm = like_vm(StudyOptions(like="101:scsi0", rig="qemu", scratch=tmp_path))
+    assert "disk.aio=native" in vm.settings
 
 
 @pytest.mark.parametrize(

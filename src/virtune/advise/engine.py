@@ -13,7 +13,7 @@ from virtune.advise.rule import (
     turn,
     words,
 )
-from virtune.model.domain import DomainDisk, cache_of, in_page_cache
+from virtune.model.domain import HELD_HERE, DomainDisk, cache_of, in_page_cache
 from virtune.model.finding import Seen, Subject
 from virtune.model.stack import DIRECT_CACHES, THROUGH_CACHES
 
@@ -32,7 +32,8 @@ BACKING_MAX = 2
 
 def _storage_unknown(subject: Subject, disk: DomainDisk) -> bool:
     """Whether nothing says who opens a disk: Proxmox names a storage, and QEMU itself reaches some (rbd)."""
-    return subject.domain.language == "proxmox" and disk.source.kind == "volume"
+    named = subject.domain.language == "proxmox" and disk.source.kind == "volume"
+    return named and HELD_HERE not in disk.options
 
 
 def _unless(subject: Subject, disk: DomainDisk) -> str:

@@ -4,8 +4,8 @@
 A file has the running configuration, the changes that wait for a power-off in `[PENDING]`, and a section for every
 snapshot, which is ignored. Unwritten settings have Proxmox's own defaults instead of QEMU's (cache=none, zeroes
 looked for). Its engine is io_uring but on LVM, CIFS and a cached krbd: the file does not say the storage's type, so
-`io` stays unknown, and io_uring stands where an engine has to be named. Where a disk's setting waits in `[PENDING]`,
-that is the one which is altered, since it is what will start.
+`io` stays unknown, and io_uring stands where an engine has to be named, until the node says the type (`placed`).
+Where a disk's setting waits in `[PENDING]`, that is the one which is altered, since it is what will start.
 
 Source: qemu-server, PVE/QemuServer.pm (parse_vm_config), Drive.pm and DriveDevice.pm.
 """
@@ -36,7 +36,7 @@ from virtune.dialects.text.lines import (
     without_option,
 )
 from virtune.model import stack
-from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SettingChange
+from virtune.model.domain import HELD_HERE, Controller, DiskSource, Domain, DomainDisk, DomainThread, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 LANGUAGE = "proxmox"
@@ -45,6 +45,10 @@ SINGLE = "virtio-scsi-single"
 
 IGNORED = "iothread is ignored"
 """The option of a disk that requests an IOThread without getting one: Proxmox warns of it in the task's log."""
+
+_CACHE_BY_DEFAULT = "cache by default"
+_DEFAULTS = {"detect_zeroes by default": "detect_zeroes", _CACHE_BY_DEFAULT: "cache"}
+"""The options of a disk that has one of Proxmox's defaults, by the setting that is not written then."""
 
 MIB = 1024 * 1024
 LIMITS: Mapping[str, str] = {limit.drive: limit.libvirt for limit in stack.LIMITS}
@@ -262,7 +266,6 @@ def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus
         source=source,
         driver="qemu",
         format=_format(options, source.name),
-        # on btrfs with copy-on-write it is writeback; the file does not say what the storage is
         cache=option(options, "cache") or "none",
         io=option(options, "aio"),
         io_default="io_uring",
@@ -275,7 +278,7 @@ def _one_disk(setting: Setting, options: tuple[Option, ...], *, target: str, bus
         rotation_rate=1 if truth(option(options, "ssd")) else None,
         read_only=truth(option(options, "ro")) is True,
         transient=truth(option(options, "snapshot")) is True,
-        options=frozenset() if asked else frozenset({"detect_zeroes by default"}),
+        options=frozenset(one for one, written in _DEFAULTS.items() if not option(options, written)),
     )
 
 
@@ -488,3 +491,28 @@ def storages(text: str) -> dict[str, tuple[str, dict[str, str]]]:
         else:
             options[words[0]] = words[1].strip() if len(words) > 1 else ""
     return found
+
+
+def placed(domain: Domain, known: Mapping[str, tuple[str, Mapping[str, str]]]) -> Domain:
+    """Return a VM of a node with what the types of its storages decide: who opens each disk, and with which engine
+    and cache where none are written. Disks of storages that are not among `known` stay as they are.
+
+    Source: PVE/QemuServer.pm, storage_allows_io_uring_default and drive_uses_cache_direct.
+    """
+    return replace(domain, disks=tuple(_placed(one, known) for one in domain.disks))
+
+
+def _placed(disk: DomainDisk, known: Mapping[str, tuple[str, Mapping[str, str]]]) -> DomainDisk:
+    kind, its = known.get(disk.source.name.partition(":")[0], ("", {}))
+    if disk.source.kind != "volume" or not kind:
+        return disk
+    krbd = truth(its.get("krbd")) is True
+    if kind == "iscsidirect" or (kind == "rbd" and not krbd):
+        protocol = "rbd" if kind == "rbd" else "iscsi"
+        return replace(disk, source=replace(disk.source, kind="network", protocol=protocol))
+    copies = kind == "btrfs" and truth(its.get("nocow")) is not True
+    cache = "writeback" if copies and _CACHE_BY_DEFAULT in disk.options else disk.cache
+    uncached = cache in ("off", *stack.DIRECT_CACHES)
+    hangs = kind in ("lvm", "cifs") or (krbd and not uncached)
+    engine = "io_uring" if not hangs else "native" if uncached else "threads"
+    return replace(disk, cache=cache, io_default=engine, options=disk.options | {HELD_HERE})

@@ -48,6 +48,9 @@ DIRECT_UNSAFE = "cache.direct"
 PROBED = "format is probed"
 """The option of a disk whose format QEMU finds out from its image when it starts."""
 
+HELD_HERE = "a file or block device of its node"
+"""The option of a disk of which a configuration names a storage only, where the node's own says what that is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainDisk:

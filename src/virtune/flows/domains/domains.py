@@ -16,10 +16,12 @@ from virtune.advise.audit import audit, rules
 from virtune.bench.live.emulators import Emulator, emulator_called, folder_of
 from virtune.bench.live.monitor import monitored
 from virtune.bench.verify import opened
+from virtune.bench.volumes import proxmox_storages
 from virtune.dialects.language import Language
 from virtune.dialects.languages import SUFFIXES, language_of
 from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import may_be_domain, read_domain
+from virtune.dialects.proxmox import PROXMOX, placed
 from virtune.dialects.qemu.command import cache_mode, disks_of_argv
 from virtune.dialects.text.masking import masked
 from virtune.dialects.text.xml import BYTES_MAX
@@ -235,10 +237,12 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
     except ReadError as error:
         yield Unread(origin=str(path), because=error.message)
         return
-    running = None if live is None else Running(state=UNKNOWN_STATE, reason="", live=live)
+    running = None
+    if live is not None:
+        running = Running(state=UNKNOWN_STATE, reason="", live=_of_this_host(live, language) if here else live)
     for one in domains:
         domain = _as_seen_by(path, one if one.name else replace(one, name=path.stem))
-        domain = _probed(domain) if here else domain
+        domain = _of_this_host(domain, language) if here else domain
         view = replace(host, images=image_views(domain)) if here else host
         like = str(path) if here and len(domains) == 1 else ""
         subject = Subject(domain=domain, host=view, running=running, like=like)
@@ -260,13 +264,18 @@ def _as_seen_by(path: Path, domain: Domain) -> Domain:
     return replace(domain, disks=tuple(disks))
 
 
-def _probed(domain: Domain) -> Domain:
-    """Return a domain of this host with the formats that QEMU takes its images for, where none are written."""
+def _of_this_host(domain: Domain, language: Language) -> Domain:
+    """Return a domain of this host with what is not written: the formats that QEMU takes its images for, and what the
+    types of a Proxmox node's storages decide.
+    """
     disks = (
         replace(one, format=probed_format(one.source.name)) if one.format_unknown and one.opened_here else one
         for one in domain.disks
     )
-    return replace(domain, disks=tuple(disks))
+    domain = replace(domain, disks=tuple(disks))
+    with contextlib.suppress(PreconditionError):  # a user may not read them: then their types are not known
+        domain = placed(domain, proxmox_storages()) if language is PROXMOX else domain
+    return domain
 
 
 _COMMAND_LINE = re.compile(r"/proc/(\d{1,9})/cmdline")
