@@ -401,4 +401,7 @@ def eventually(true: Callable[[], bool], *, seconds: float = 60) -> bool:
         if true():
             return True
         time.sleep(min(1.0, max(0.02, 4 * (time.monotonic() - begun))))
+    for process in _STARTED:  # perhaps what it waits for has ended, and said why
+        if not process.stderr.closed and process.poll() is not None:
+            print(f"ended with {process.returncode}: {process.stderr.read()[-2000:]}")
     return true()
