@@ -391,6 +391,16 @@ def quota_group() -> Path:
     return place
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the hint of an error that no test expects: of a program that failed it is what that said."""
+    report = yield
+    hint = getattr(call.excinfo and call.excinfo.value, "hint", None)
+    if hint:
+        report.sections.append(("Hint", hint))
+    return report
+
+
 def eventually(true: Callable[[], bool], *, seconds: float = 60) -> bool:
     """Whether something comes true in time, also on a machine whose CPUs others use.
 
