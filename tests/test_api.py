@@ -5,6 +5,8 @@ import contextlib
 import inspect
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,14 @@ def test_no_store_and_no_store_of_ours_are_told(tmp_path: Path) -> None:
         list(studies)
     with pytest.raises((UsageError, PlanError)):
         api.compare({"one": "rig=simulated"})
+
+
+@pytest.mark.parametrize(("lacks", "of"), [("pyarrow", "frame"), ("jinja2", "html")])
+def test_a_library_that_is_missing_is_told_with_what_installs_it(lacks: str, of: str) -> None:
+    code = f"import sys; sys.modules[{lacks!r}] = None; from virtune import api; api.open()['last'].{of}()"
+    compared()
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"MissingToolError: the Python package {lacks} is not installed, and this needs it" in ran.stderr
 
 
 def test_each_name_is_documented() -> None:

@@ -3,6 +3,7 @@
 docs/notebook.ipynb shows it.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -25,7 +26,7 @@ from virtune.model.study_options import OPTIONS, OptionRow, Takes, options_of
 from virtune.model.text import did_you_mean
 from virtune.model.verdict import Comparison
 from virtune.plan.planfile import plan_of
-from virtune.shell import data_directory
+from virtune.shell import data_directory, missing_module
 from virtune.store.store import Store
 
 __all__ = ["StoredStudy", "Studies", "compare", "open"]
@@ -33,6 +34,15 @@ __all__ = ["StoredStudy", "Studies", "compare", "open"]
 
 Place = str | Path | None
 """Where studies are kept: a file, a database's URL, or None, which is what the command line uses."""
+
+
+@contextlib.contextmanager
+def _its_libraries() -> Iterator[None]:
+    """Say what installs a library that is missing, as the command line does."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_module(error) or error from None
 
 
 class StoredStudy:
@@ -82,11 +92,15 @@ class StoredStudy:
         """Return a row for each attempt and metric, as `virtune show export` has them: a `pyarrow.Table`, of which
         `.to_pandas()` and `polars.from_arrow()` make their own. Raises MissingToolError without pyarrow.
         """
-        return measurements_table(self.record)
+        with _its_libraries():
+            return measurements_table(self.record)
 
     def html(self) -> str:
-        """Return its report, one page without scripts from elsewhere; needs what `virtune show report` needs."""
-        return record_html(self._here(), self.record)
+        """Return its report, one page without scripts from elsewhere. Raises MissingToolError without the
+        libraries of `virtune show report`.
+        """
+        with _its_libraries():
+            return record_html(self._here(), self.record)
 
     def _here(self) -> Store:
         self._store.host = self._host  # ids mean its host's studies
@@ -121,7 +135,7 @@ class Studies:
 def open(place: Place = None) -> Studies:  # noqa: A001 - of this module, as that of gzip or tarfile
     """Open a store for reading.
 
-    Raises UsageError where there is none, StoreError where it cannot be read.
+    Raises UsageError where there is none; a file that is none raises StoreError when something of it is asked for.
     """
     found = _place(place)
     if not found.exists():

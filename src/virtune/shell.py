@@ -80,7 +80,7 @@ def require_modules(*names: str) -> None:
 
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 GENERATOR = "virtune-load"

@@ -47,6 +47,28 @@ def test_what_cannot_be_verified_is_said_before_it_is_measured(user: User) -> No
     assert 0 < progress.index("cannot be verified on rig=storage-daemon") < progress.index("round 1 of")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--arm", "a:load.pin=0", "--arm", "b:load.pin=0-9999"),
+            "arm 'b' cannot be here: load.pin=0-9999 names a CPU",
+        ),
+        (
+            ("--rig", "qemu", "--arm", "a:", "--arm", "b:device.iothread=io1,iothread.pin=9999"),
+            "iothread.pin=9999 names a CPU",
+        ),
+        (("measure", "--span", "900T"), "free: the scratch image needs 900 TiB"),
+        (("measure", "--scratch", "/proc/x"), "/proc/x has 0 B free"),
+    ],
+)
+def test_what_this_host_cannot_do_is_said_before_a_trial(user: User, words: tuple[str, ...], said: str) -> None:
+    ran = user.run(
+        "compare", *words, *(() if "qemu" in words else ("--rig", "metal")), "--dry-run", exactly=True, status=3
+    )
+    assert said in ran.stderr
+
+
 def test_what_would_be_refused_is_refused(user: User, tmp_path: Path) -> None:
     image = tmp_path / "theirs.raw"
     image.write_bytes(bytes(2**24))

@@ -12,6 +12,7 @@ from tests.report.records import record
 
 from virtune.analyse.study.host_rules import judge_host
 from virtune.analyse.study.summarise import summarise
+from virtune.fio.workloads import parse_workload
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
@@ -67,6 +68,20 @@ def test_every_value_is_written_with_what_is_known_of_it() -> None:
     assert value("bandwidth", 4_096_000.0) == "4.1 MB/s"
     assert value("cpu_per_io", 7.01e-6) == "7.01 us"
     assert value("cpu.rig", 116.1) == "116.1 %"
+
+
+@pytest.mark.parametrize(("job", "several"), [("numjobs=2", True), ("iodepth=2", False)])
+def test_whose_cpu_a_percentage_is_of_is_said(job: str, several: bool) -> None:
+    kept, load = record(3), replace(parse_workload(f"rw=randread,{job}")[0], name="randread-4k")
+    busy = (("cpu.load.usr", 3.0), ("cpu.load.sys", 4.0))
+    trials = tuple(
+        replace(one, measurement=replace(one.measurement, values=(*one.measurement.values, *busy)))
+        for one in kept.trials
+        if one.measurement is not None
+    )
+    text = " ".join(shown(replace(kept, study=replace(kept.study, workloads=(load,)), trials=trials)).split())
+    assert "load CPU: of the program that does the I/O" in text
+    assert ("does the I/O, the mean of its jobs, QEMU CPU: of QEMU" in text) is several
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,25 @@ def image_bytes(disk: Disk, span: int) -> int:
     return -(-least // _MIB) * _MIB
 
 
+def require_place(directory: Path, span_bytes: int) -> None:
+    """Raise PreconditionError where a directory has no room for a scratch image, were all that it keeps of virtune's
+    removed; it need not be there yet. Nothing is made.
+    """
+    there = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.is_dir())
+    try:
+        kept = [one.lstat().st_blocks * 512 for one in directory.glob("virtune-*") if _OURS.fullmatch(one.name)]
+        free = shutil.disk_usage(there).free + sum(kept)
+    except OSError as error:
+        raise PreconditionError(f"cannot look into {there}: {words_of(error)}") from None
+    _require_free(directory, free, span_bytes)
+
+
+def _require_free(directory: Path, free: int, size: int) -> None:
+    if free < size + _SPARE_BYTES:
+        needed = f"the scratch image needs {format_bytes(size)}, and {format_bytes(_SPARE_BYTES)} stay free"
+        raise PreconditionError(f"{directory} has {format_bytes(free)} free: {needed}", hint=_ELSEWHERE)
+
+
 def find_maker(program: str) -> str:
     """Return the path of a program: a user's PATH may lack the directories of the system's own, of which these need
     no root. Raises MissingToolError.
@@ -415,10 +434,7 @@ class Scratch:
         return opened(name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR, mode, within=self._place)
 
     def _require_room(self, size: int) -> None:
-        free = shutil.disk_usage(self.directory).free
-        if free < size + _SPARE_BYTES:
-            needed = f"the scratch image needs {format_bytes(size)}, and {format_bytes(_SPARE_BYTES)} stay free"
-            raise PreconditionError(f"{self.directory} has {format_bytes(free)} free: {needed}", hint=_ELSEWHERE)
+        _require_free(self.directory, shutil.disk_usage(self.directory).free, size)
 
     def _fill(self, file: int, warden: shell.Warden) -> None:
         """Write a new file in full."""

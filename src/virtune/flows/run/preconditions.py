@@ -7,7 +7,7 @@ is refused of it.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from virtune import shell
@@ -29,12 +29,14 @@ from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
 from virtune.bench.volumes import group_of, require_room
 from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Noticed, Say, step
+from virtune.model.facts import Unknown
 from virtune.model.rig import PASSED_KNOB
 from virtune.model.stack import PASSED_TARGET, WRITABLE, Stack
 from virtune.model.study import Arm, Study
 from virtune.model.study_options import ChosenOption, Provenance
 from virtune.plan.guests import system_words
 from virtune.probe.access import why_exchangeable
+from virtune.probe.cpu import online_cpus, parse_list
 
 _AGENT_SECONDS = 20.0
 """It answers within a second after the guest's own agent, under emulation."""
@@ -271,11 +273,26 @@ def admitted(study: Study, leave: Leave, say: Say) -> Iterator[Held | None]:
         if not Path(place).is_dir():
             said = f"an arm's images are to lie in {place}, and there is no such directory"
             raise PreconditionError(said, hint="is it mounted? `mkdir` makes one where none is to be")
+    _require_cpus(study)
     if study.volume is not None:
         require_room(study.volume, study.span_bytes)
     stacks = {arm.stack: _loaded(arm.stack, study) for arm in study.arms if arm.stack.of_this_host}
     with settable(stacks, say, allow_in_use=leave.in_use), _held(study, leave) as held:
         yield held
+
+
+def _require_cpus(study: Study) -> None:
+    """Raise PreconditionError for an arm whose threads are to run on CPUs that this host has not."""
+    online = online_cpus()
+    if isinstance(online, Unknown):
+        return
+    pins = ((arm.name, *pin) for arm in study.arms for pin in asdict(arm.stack.pins).items())
+    for name, role, cpus in pins:
+        if not set(online).issuperset(parse_list(cpus or "")):
+            raise PreconditionError(
+                f"arm {name!r} cannot be here: {role}.pin={cpus} names a CPU that is not online",
+                hint=f"those of this host are {','.join(map(str, online))}",
+            )
 
 
 def _loaded(stack: Stack, study: Study) -> list[Path]:

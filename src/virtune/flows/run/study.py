@@ -19,7 +19,7 @@ from virtune.bench.host_settings import FoundHost
 from virtune.bench.load import busy_words, fio_engines
 from virtune.bench.port import Surroundings, session
 from virtune.bench.rbd import rbd_images
-from virtune.bench.scratch import Scratch
+from virtune.bench.scratch import Scratch, require_place
 from virtune.bench.surroundings import IMAGE as NEIGHBOURS
 from virtune.bench.volumes import scratch_volume
 from virtune.dialects.qemu.images import files_of
@@ -148,7 +148,8 @@ def rehearse(study: Study, say: Say, leave: Leave) -> None:
     if not study.simulated:
         _checked(study, say)
         with admitted(study, leave, say):
-            pass
+            if study.on_images and any(arm.stack.disk.backend == "file" for arm in study.arms):
+                require_place(Path(study.scratch), study.span_bytes)
 
 
 def _checked(study: Study, say: Say) -> tuple[Mapping[str, str], Clients, Mapping[str, "DomainAccess"]]:

@@ -192,7 +192,9 @@ def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
         yield "slat: the time to submit an I/O: a system call, or an entry written into a virtio queue"
     if shown & {"cpu.load.usr", "cpu.rig"}:
         both = "; CPU per I/O: of both together, in each round" if "cpu_per_io" in shown else ""
-        yield f"load CPU: of the program that does the I/O, QEMU CPU: of QEMU; 100 % is one CPU{both}"
+        several = sum(int(job.get("numjobs", "1")) for job in view.workload.jobs) > 1
+        whose = "of the program that does the I/O" + ", the mean of its jobs" * several
+        yield f"load CPU: {whose}, QEMU CPU: of QEMU; 100 % is one CPU{both}"
         if guests := [arm.name for arm in study.arms if arm.stack.kind.in_guest]:
             names = names_text(guests, 3)
             yield f"load CPU of {names}: the load runs on the VM's vCPUs, whose time is in CPU per I/O only"
