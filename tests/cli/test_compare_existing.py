@@ -518,3 +518,11 @@ def test_an_import_of_different_jobs_says_how_they_are_compared(kept: Kept, tmp_
     same = [result(tmp_path / name, "run.json", iodepth="8") for name in ("b", "a")]
     kept("explain", "import", *map(str, same))
     assert "--different-jobs" not in kept.err
+
+
+def test_one_run_far_from_seven_leaves_it_undecided_by_the_runs_that_were_named(kept: Kept, tmp_path: Path) -> None:
+    for number in range(8):
+        result(tmp_path / "before", f"{number}.json", scale=1.0 + number / 1000)
+        result(tmp_path / "after", f"{number}.json", scale=0.3 if number == 4 else 0.98 - number / 1000)
+    said = kept("compare", str(tmp_path / "before"), str(tmp_path / "after"))
+    assert "the runs are too few, or lie too far apart, to tell it from chance" in " ".join(said.split())

@@ -315,7 +315,7 @@ def _unsure(result: Result, said: Collection[str], *, short: bool) -> Iterator[s
         if one.verdict is Verdict.UNDECIDED:
             known = _WHY.get(one.reason)
             if one.reason is Reason.NOT_SETTLED and one.change is not None:
-                known = "earlier runs are too few, or lie too far apart, to tell it from chance"
+                known = "the runs are too few, or lie too far apart, to tell it from chance"
             words = one.why if known is None or one.closed else known.format(margin=margin)
             other = "" if one.baseline == result.study.baseline else f" against {one.baseline}"
             why.setdefault(words, {})[f"{one.candidate}{other}"] = None
