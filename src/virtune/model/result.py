@@ -446,7 +446,8 @@ class Result:
     of its trials with all overhead, without interruptions; None for a single trial, whose begin is not stored.
     `looked` are the verdicts as they were after earlier rounds, each with its round; only pictures need them.
     `patterns` are what its figures show beside the verdicts, in sentences; `knees` those that offered loads show;
-    `unasked` in what its arms differ that none asks for.
+    `unasked` in what its arms differ that none asks for; `beside` are the differences on other metrics that the
+    verdicts on the main one hide, with a common error bound of their own.
     """
 
     study: Study
@@ -465,6 +466,7 @@ class Result:
     patterns: tuple[str, ...] = ()
     knees: tuple[ArmKnee, ...] = ()
     unasked: tuple[str, ...] = ()
+    beside: tuple[Comparison, ...] = ()
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from virtune.model.text import printable
 from virtune.model.tuning import Spelled, Tuning
 from virtune.model.verdict import ThresholdResult
 from virtune.report.pages import result as results
-from virtune.report.pages.brief import finding, limits, meaning, trust
+from virtune.report.pages.brief import beside, finding, limits, meaning, trust
 from virtune.report.pages.diagnose import proof_headline, proof_sentences
 from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
 from virtune.report.pages.study import arm_lines, host_words, settings_of
@@ -48,7 +48,7 @@ COLUMNS = 88
 def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
     """Return the result as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
     where = "" if result.study.imported else f"; {host_words(result.study, facts)}"
-    told = (*map(str, limits(result)), meaning(result), f"virtune: {trust(result)}{where}")
+    told = (*map(str, (*beside(result), *limits(result))), meaning(result), f"virtune: {trust(result)}{where}")
     said = items(filter(None, told))
     found, passed = finding(result).plain, results.passed_line(rulings)
     head = [heading(3, found)] if passed is None else [heading(3, passed.plain), f"**{plain(found)}**\n"]

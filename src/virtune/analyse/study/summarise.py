@@ -24,6 +24,7 @@ from virtune.analyse.study.offered_load import knees_of
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
 from virtune.analyse.study.unasked import unasked_of
 from virtune.analyse.study.verdicts import (
+    beside_verdicts,
     by_arm,
     differences_of,
     evidence_of,
@@ -246,6 +247,7 @@ def summarise(record: StudyRecord) -> Result:
         patterns=() if study.imported else (*rounds_of_arms(evidence), *patterns_of(study, arms, record.trials)),
         knees=tuple(knees_of(record, pardoned)),
         unasked=tuple(unasked_of(study, record.trials)),
+        beside=tuple(beside_verdicts(evidence, verdicts, arms)),
     )
 
 

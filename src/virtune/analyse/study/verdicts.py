@@ -282,6 +282,45 @@ def differences_of(evidence: Evidence, verdicts: Sequence[Comparison]) -> Iterat
             yield from (one for one in found if one.rounds)
 
 
+BESIDE = ("iops", "latency.mean", "latency.p99", "latency.p99.9", "sync.p99")
+"""What is looked at for differences that the verdicts on another metric hide: few, since they share the error."""
+
+
+def beside_verdicts(
+    evidence: Evidence, verdicts: Sequence[Comparison], arms: Sequence[ArmSummary]
+) -> Iterator[Comparison]:
+    """Yield where arms are worse than the baseline on a metric beside the study's, whose verdict does not say worse;
+    and where they are better, and that verdict does not tell them apart.
+
+    Only differences wholly beyond the margin, and no percentile that is uncertain in one of the arms. The intervals
+    of all these metrics hold together.
+    """
+    study = evidence.study
+    main = {(one.workload, one.baseline, one.candidate): one for one in verdicts if one.metric == study.metric}
+    values = {(arm.arm, arm.workload, value.metric): value for arm in arms for value in arm.values}
+    beside = [BY_ID[name] for name in BESIDE if name != study.metric]
+    confidence = 1 - (1 - confidence_of_one(study)) / len(beside)
+    for metric in beside:
+        for one in against_baseline(evidence, metric, confidence=confidence):
+            both = [values.get((arm, one.workload, metric.id)) for arm in (one.baseline, one.candidate)]
+            known = all(value is not None and value.resolved and value.bound is None for value in both)
+            if known and _hidden(one, main.get((one.workload, one.baseline, one.candidate)), study.margin):
+                # a load that flushes may look faster by leaving more to its flushes
+                flushes = (one.candidate, one.workload, "sync.mean") in values
+                if one.verdict is Verdict.WORSE or not (flushes and metric.of == "latency"):
+                    yield one
+
+
+def _hidden(one: Comparison, main: Comparison | None, margin: float) -> bool:
+    """Whether a difference is sure and beyond the margin, and the verdict on the main metric does not tell it."""
+    if main is None or one.ratio is None or one.unsure:
+        return False
+    if one.ratio.high > 1 / (1 + margin) and one.ratio.low < 1 + margin:
+        return False
+    told = (Verdict.WORSE,) if one.verdict is Verdict.WORSE else (Verdict.BETTER, Verdict.WORSE)
+    return one.verdict in (Verdict.BETTER, Verdict.WORSE) and main.verdict not in told
+
+
 def against_baseline(evidence: Evidence, metric: Metric, *, confidence: float) -> Iterator[Comparison]:
     """Compare every other arm with the baseline on one metric, under every workload; each at this confidence."""
     study = evidence.study

@@ -269,7 +269,7 @@ def page_of(
         title=f"{study.label} {study.id}",
         finding=VerdictLine(brief.finding(result, view).plain),
         forests=tuple(_forests(result, view)),
-        limits=tuple(map(str, brief.limits(result))),
+        limits=tuple(map(str, (*brief.beside(result), *brief.limits(result)))),
         trust="; ".join(filter(None, (brief.trust(result), study.begun, host_words(study, record.facts)))),
         arms="; ".join(arm_lines(study, record.facts)),
         question=question_of(study),

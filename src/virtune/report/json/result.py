@@ -31,6 +31,7 @@ from virtune.report.json import document as doc
 from virtune.report.json import parts
 from virtune.report.json.document import maker, part
 from virtune.report.json.host import ProbeDocument
+from virtune.report.pages.brief import beside
 from virtune.report.reproduce import command_again, question_of, sweep_again
 
 _ALL_METRICS = {"propertyNames": {"enum": [one.id for one in METRICS]}}
@@ -421,7 +422,7 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Thres
         arms=[_arm(arm, result, record) for arm in study.arms],
         comparisons=result.verdicts,
         conditions=rulings,
-        patterns=[*study.likeness, *result.caveats, *result.patterns],
+        patterns=[*map(str, beside(result)), *study.likeness, *result.caveats, *result.patterns],
         basis=_basis(study, result),
     )
     return _without_unknowns(document) if study.imported else document

@@ -107,7 +107,9 @@ def of_result(
     said = {one.why for one in rulings}
     few = Text("; ").join(limits(result, said=said, short=True))
     return Brief(
-        head=terminal.paragraphs(filter(None, (results.passed_line(rulings), finding(result, view))), indent=0),
+        head=terminal.paragraphs(
+            filter(None, (results.passed_line(rulings), finding(result, view), *beside(result))), indent=0
+        ),
         picture=lambda most: own or _table(result, view, shown, most),
         rows=len(view.arms) if len(shown) == 1 else len(shown),
         least=max(ROWS_LEAST, 1 + len(named)),
@@ -141,6 +143,34 @@ def finding(result: Result, view: ResultView | None = None) -> Text:
     if weaker := _less_durable(study, every):
         text.append(f"; less durable: {names_text(weaker, NAMES)}", style="bold yellow")
     return text
+
+
+def beside(result: Result) -> Iterator[Text]:
+    """Yield a line on what the verdicts on the main metric hide, the largest differences first."""
+    study, told = result.study, dict[tuple[str, str], list[Comparison]]()
+    for one in sorted(result.beside, key=_effect, reverse=True):
+        told.setdefault((one.candidate, one.workload), []).append(one)
+    said = []
+    for (arm, workload), found in told.items():
+        where = f"{arm} under {workload}" if len(study.compared) > 1 else arm
+        changes = (f"{one.measured.label} {results.change_text(one)} ({one.said})" for one in found)
+        said.append(f"{where}: {', '.join(changes)}")
+    if said:
+        more = f"; and {len(said) - _PAIRS} more" if len(said) > _PAIRS else ""
+        fixed = study.metric == "iops" and all(_is_as_asked(result, *one) for one in told)
+        why = "; IOPS are those the job asks for" if fixed else ""
+        yield Text(f"beside {results.judged_label(result)}: {'; '.join(said[:_PAIRS])}{more}{why}", style="yellow")
+
+
+def _is_as_asked(result: Result, arm: str, name: str) -> bool:
+    """Whether the rate of a workload is in its jobs, and this arm achieved it and is not told from the baseline."""
+    study = result.study
+    every = [one.load_of(load) for one in study.arms for load in study.compared if load.name == name]
+    rated = all(job.get("rate_iops", job.get("rate", "")) for one in every for job in one)
+    remarks = (one.remark.id for summary in result.arms if summary.workload == name for one in summary.remarks)
+    apart = [one for one in result.verdicts if (one.candidate, one.workload) == (arm, name)]
+    differs = any(one.verdict in (Verdict.BETTER, Verdict.WORSE) for one in apart)
+    return rated and not differs and "rate-unmet" not in remarks
 
 
 def _less_durable(study: Study, every: Sequence[Comparison]) -> list[str]:
