@@ -7,9 +7,12 @@ import pytest
 
 from virtune.cli import run
 from virtune.cli.common.progress import CarriedStudy
-from virtune.flows.fleet.here import VERBS
+from virtune.flows.fleet.here import VERBS, progress_in
 from virtune.model.evidence import Listed
+from virtune.model.fleet import TaskState
 from virtune.store.store import Store
+
+CAPTURES = Path(__file__).parents[1] / "captures" / "fio"
 
 QUICK = {
     "compare": ("--vary", "disk.aio=threads,io_uring", "--rounds", "1"),
@@ -34,3 +37,13 @@ def test_a_verb_that_a_fleet_runs_tells_its_study(verb: str, tmp_path: Path) -> 
         assert told == [one.study.id for one in store.list() if isinstance(one, Listed)]
     assert carried.run is not None
     assert carried.run.study == told[0]
+
+
+def test_words_that_make_no_study_are_refused_where_a_fleet_plans_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    results = [str(CAPTURES / name) for name in ("buffered.both", "fsync.both")]
+    assert run(["fleet", "here", "x.0", "--estimate", "--", "compare", "--different-jobs", *results]) == 0
+    found = progress_in(capfd.readouterr().out)
+    assert (found.state, found.code, found.said) == (TaskState.FAILED, 2, "these words make no study")

@@ -247,6 +247,9 @@ def test_words_that_no_fleet_runs_are_refused_before_any_host_is_asked(fleet: Ma
     for words, said in (
         (["clean"], "a fleet runs studies, and 'clean' makes none"),
         (["host", "check", "--store", "x"], "--store has no place in a study of a fleet"),
+        ([*STUDY, "--dry-run"], "--dry-run has no place in a study of a fleet"),
+        (["measure", "--help-all"], "--help-all has no place in a study of a fleet"),
+        (["tune", "-h"], "-h has no place in a study of a fleet"),
         (["--reference", "z", "check"], "the reference host 'z' is not among the hosts"),
         (["--again", "last", "check"], "--again goes on with a run, which has its study already"),
     ):

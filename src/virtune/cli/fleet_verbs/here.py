@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from virtune.model.errors import UsageError
+
 if TYPE_CHECKING:
     from virtune.model.fleet import TaskProgress
 
@@ -88,7 +90,7 @@ def _estimated(words: Sequence[str], *, up: bool) -> "TaskProgress":
     from virtune.cli import run
     from virtune.cli.common.progress import CarriedStudy, EstimatedError
     from virtune.flows.fleet import here as fleet_here
-    from virtune.model.fleet import WAITING, TaskProgress, TaskState
+    from virtune.model.fleet import TaskProgress, TaskState
     from virtune.model.study import Study
     from virtune.probe.backends import backends_of
 
@@ -105,9 +107,12 @@ def _estimated(words: Sequence[str], *, up: bool) -> "TaskProgress":
     err = Kept(None)
     with contextlib.redirect_stdout(Kept(None)), contextlib.redirect_stderr(err):
         code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned, up=up))
-    if told or code == 0:
-        return told[0] if told else WAITING
-    said, hint = fleet_here.said_by(err.tail)
+    if told:
+        return told[0]
+    if code == 0:
+        code, said, hint = UsageError.exit_code, "these words make no study", "name what is to be measured"
+    else:
+        said, hint = fleet_here.said_by(err.tail)
     return TaskProgress(state=TaskState.FAILED, code=code, said=said, hint=hint)
 
 
