@@ -18,7 +18,7 @@ from virtune.flows.fleet.results import FleetFolder, fleet_history
 from virtune.flows.fleet.run import RUNS, FleetPolicy, OpenTasks, plan_run
 from virtune.flows.reports.report import svgs
 from virtune.model.evidence import StudyRecord
-from virtune.model.fleet import FleetHost, TaskState
+from virtune.model.fleet import FleetHost, TaskProgress, TaskState
 from virtune.report.charts.fleet import history_charts
 from virtune.report.pages.fleet import host_history_lines
 from virtune.store.store import Store
@@ -180,8 +180,8 @@ def test_runs_are_listed_with_how_their_hosts_ended(
     noted, first = OpenTasks(made), {task.host.name: task for task in reversed(made.tasks)}
     for name in "abc":
         noted.begins(first[name])
-    noted.ended(first["a"], TaskState.FINISHED)
-    noted.ended(first["b"], TaskState.FAILED)
+    noted.ended(first["a"], TaskProgress(state=TaskState.FINISHED))
+    noted.ended(first["b"], TaskProgress(state=TaskState.FAILED))
     (RUNS.place / "20260101-000000-aaaa.json").write_text("{")
     found = document([], "runs", capfd)
     assert found["damaged"] == ["20260101-000000-aaaa"]

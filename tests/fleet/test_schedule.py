@@ -119,7 +119,7 @@ def test_what_began_and_was_not_seen_to_end_is_known_to_the_next_call(
     noted = OpenTasks(run)
     for one in run.tasks[:2]:
         noted.begins(one)
-    noted.ended(run.tasks[0], TaskState.FINISHED)
+    noted.ended(run.tasks[0], TaskProgress(state=TaskState.FINISHED))
     again = OpenTasks(RUNS.find("last"))
     assert [one in again for one in run.tasks] == [False, True, False]
     assert [again.is_new(one) for one in run.tasks] == [False, False, True]

@@ -14,6 +14,7 @@ from tests.fleet.told_hosts import ToldHosts, line, told_here
 from tests.golden.golden_cases import STORE, studies
 
 from virtune import __version__
+from virtune.cli import run
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.apply import make_change, plan_change, undo_change, vms_by_host
 from virtune.flows.fleet.ask import FleetAccess
@@ -23,6 +24,7 @@ from virtune.flows.fleet.run import (
     Carrying,
     FleetPolicy,
     OpenTasks,
+    kept_runs,
     meet,
     plan_run,
     run_fleet,
@@ -140,6 +142,26 @@ def test_hosts_that_cannot_run_it_are_refused_and_the_others_go_on(
     assert (found["e"].said, found["e"].hint) == ("no disk", "h")
     assert "is not installed there" in found["f"].said
     assert said[-1] == (one, TaskState.FAILED), "who is refused is said first"
+
+
+def test_what_failed_before_it_began_is_listed_and_told_as_the_run_said_it(
+    told: ToldHosts, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    no_disk = line(TaskState.FAILED, said="no disk", hint="h", code=2)
+    hosts = [told.add("a", estimate=no_disk, state=line()), FleetHost(name="c", target="nowhere")]
+    run_ = planned(hosts)
+    found, _ = ran(run_, tmp_path)
+    (kept,), _ = kept_runs()
+    assert (kept.hosts, kept.finished, kept.failed, kept.open) == (2, 0, 2, 0)
+    assert {one.host.name: states_of(run_, ACCESS)[one.name] for one in run_.tasks} == found
+    assert run(["fleet", "status", "--json"]) == 1, "as the run itself ends"
+    tasks = json.loads(capfd.readouterr().out)["tasks"]
+    assert {one["host"]: one["state"] for one in tasks} == {"a": "failed", "c": "failed"}
+    # it may be there by now: what never began is planned again, and is told by its host once it began
+    told.tell("a", "estimate", line())
+    told.tell("a", "follow", RUNNING + line(TaskState.FAILED, said="it broke"))
+    again, _ = ran(run_, tmp_path)
+    assert (again["a"].said, again["c"]) == ("it broke", found["c"])
 
 
 def test_what_shares_something_with_a_lost_host_waits(told: ToldHosts, tmp_path: Path) -> None:

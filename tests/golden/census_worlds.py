@@ -189,7 +189,7 @@ def _runs() -> Answers:
         yield list(flat(RUNS.find("last")))
         noted.begins(run.tasks[0])
         noted.begins(run.tasks[-1])
-        noted.ended(run.tasks[0], TaskState.FINISHED)
+        noted.ended(run.tasks[0], TaskProgress(state=TaskState.FINISHED))
         again = OpenTasks(run)
         yield [f"{one in again} {again.is_new(one)}" for one in run.tasks]
         for seconds, done, state in product((None, 60.0), (0, 3, 10), TaskState):

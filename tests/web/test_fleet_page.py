@@ -121,7 +121,7 @@ def test_what_is_told_of_a_run_that_nobody_carries_is_what_goes_on_with_it(told:
         RUNS.keep(found)
         assert f"`virtune fleet {again} --again {found.name}` goes on" in page.get(f"/live/{found.name}")[1]
         for task in found.tasks:
-            OpenTasks(found).ended(task, TaskState.FINISHED)
+            OpenTasks(found).ended(task, TaskProgress(state=TaskState.FINISHED))
         over = page.get(f"/live/{found.name}")[1]
         assert ("`virtune fleet report` says" in over) == (again == "run"), "a search may have turns left"
     (RUNS.place / "later-copy.json").write_bytes((RUNS.place / "later.json").read_bytes())

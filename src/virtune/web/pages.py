@@ -11,7 +11,7 @@ from typing import Any
 from virtune.flows.fleet.run import OpenTasks
 from virtune.flows.run.check import fitness, newest_checks
 from virtune.model.evidence import Listed
-from virtune.model.fleet import FleetRun, TaskProgress, TaskState
+from virtune.model.fleet import FleetRun, TaskState
 from virtune.model.result import Fitness, Result
 from virtune.model.text import format_count, format_seconds, format_share
 from virtune.report.charts.chart import Chart, filled, scales_of
@@ -101,7 +101,7 @@ def shown_running(run: RunProgress, *, now: float) -> RunShown:
 def shown_kept(run: FleetRun) -> RunShown:
     """Return the page of a fleet's run that no process here carries now."""
     noted = OpenTasks(run)
-    found = {task.name: TaskProgress(state=noted.state_of(task)) for task in run.tasks}
+    found = {one.name: noted.end_of(one) for one in run.tasks}
     table = run_table(run, found, to_see_first=True)
     again = f"virtune fleet {'tune' if run.search else 'run'} --again {run.name}"
     hint = f"`virtune fleet status {run.name}` asks its hosts, `{again}` goes on"

@@ -109,11 +109,8 @@ def _estimated(words: Sequence[str], *, up: bool) -> "TaskProgress":
         code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned, up=up))
     if told:
         return told[0]
-    if code == 0:
-        code, said, hint = UsageError.exit_code, "these words make no study", "name what is to be measured"
-    else:
-        said, hint = fleet_here.said_by(err.tail)
-    return TaskProgress(state=TaskState.FAILED, code=code, said=said, hint=hint)
+    said, hint = fleet_here.said_by(err.tail) if code else ("these words make no study", "name what to measure")
+    return TaskProgress(state=TaskState.FAILED, code=code or UsageError.exit_code, said=said, hint=hint)
 
 
 def _carry(task: str, lock: int) -> int:

@@ -249,14 +249,14 @@ def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
 def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked: Any) -> int:
     """Show how far a run is on each host: state, progress, last verdict. RUN is its name, or `last`.
 
-    Exit 1 when a host gave no answer, or a study there is stuck.
+    Exit 1 when a host failed or gave no answer, or a study there is stuck.
 
     \b
     virtune fleet status
     virtune fleet status --watch 30s
     virtune fleet status last --json | jq '.tasks[] | {host, state}'
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.run import RUNS, left_seconds, watched
+    from virtune.flows.fleet.run import MAY_LOAD, RUNS, left_seconds, watched
     from virtune.model.fleet import TaskState
     from virtune.report.json.fleet import run_document
     from virtune.report.pages.fleet import run_lines
@@ -270,7 +270,7 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
             if not shown.live:
                 lines = run_lines(run_, found, left_seconds(run_, found))
                 tell(run_document(run_, found), lines, as_json=as_json)
-    return FAILED if any(one.state in (TaskState.LOST, TaskState.STUCK) for one in found.values()) else 0
+    return FAILED if any(one.state in (TaskState.FAILED, *MAY_LOAD) for one in found.values()) else 0
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from virtune.flows.fleet.here import (
     LINE_MAX,
     LOOK_MAX,
     PLAN_MAX,
+    line_of,
     look_command,
     looked,
     progress_in,
@@ -148,26 +149,26 @@ def new_run(words: Sequence[str], policy: FleetPolicy, *, now: datetime, virtune
 class OpenTasks:
     """Which tasks of a run may still run on their hosts: noted here before each begins, and when its end was seen.
 
-    So `--again` knows of a host that gives no answer whether it may still load what it shares with others.
+    So `--again` knows of a host that gives no answer whether it may still load what it shares with others, and
+    `status` what the run said of one that failed before anything began there.
     """
 
     def __init__(self, run: FleetRun) -> None:
         self._path = RUNS.place / f"{run.name}.open"
-        self._states: dict[str, TaskState] = {}
-        self._whole = True
+        self._found, self._begun, self._whole = dict[str, TaskProgress](), set[str](), True
         with contextlib.suppress(OSError):
             # what a crash of this host left of a line names no task, and the next line must not be joined to it
             text = self._path.read_text(errors="replace")
             self._whole = not text or text.endswith("\n")
-            for line in text.splitlines():
+            for line in text.split("\n"):
                 self._note(line)
 
     def __contains__(self, task: FleetTask) -> bool:
-        return self._states.get(task.name) is TaskState.RUNNING
+        return self._found.get(task.name, WAITING).state is TaskState.RUNNING
 
     def is_new(self, task: FleetTask) -> bool:
         """Whether a task never began."""
-        return task.name not in self._states
+        return task.name not in self._begun
 
     def begins(self, task: FleetTask) -> None:
         """Note that a task begins. Raises PreconditionError where that cannot be kept."""
@@ -176,14 +177,14 @@ class OpenTasks:
         except OSError as error:
             raise PreconditionError(f"cannot write {self._path}: {words_of(error)}") from None
 
-    def ended(self, task: FleetTask, state: TaskState) -> None:
+    def ended(self, task: FleetTask, how: TaskProgress) -> None:
         """Note that the end of a task was seen; where that cannot be kept, a later call asks its host once more."""
         with contextlib.suppress(OSError):
-            self._keep(f"-{task.name} {state}")
+            self._keep(f"-{task.name} {line_of(how)}")
 
-    def state_of(self, task: FleetTask) -> TaskState:
+    def end_of(self, task: FleetTask) -> TaskProgress:
         """Return how a task ended; LOST where it began and its end was not seen here."""
-        return TaskState.LOST if task in self else self._states.get(task.name, TaskState.WAITING)
+        return TaskProgress(state=TaskState.LOST) if task in self else self._found.get(task.name, WAITING)
 
     def _keep(self, line: str) -> None:
         with self._path.open("a") as file:
@@ -192,9 +193,14 @@ class OpenTasks:
         self._note(line)
 
     def _note(self, line: str) -> None:
-        name, _, state = line[1:].partition(" ")
-        known = state if state in [*TaskState] else TaskState.LOST
-        self._states[name] = TaskState.RUNNING if line.startswith("+") else TaskState(known)
+        name, _, how = line[1:].partition(" ")
+        self._found[name] = TaskProgress(state=TaskState.LOST)
+        if line.startswith("+"):
+            self._begun.add(name)
+            how = TaskState.RUNNING
+        with contextlib.suppress(HostError):
+            # an older virtune wrote the state alone
+            self._found[name] = progress_in(how if how.startswith("{") else f'{{"state": "{how}"}}')
 
 
 def kept_runs() -> tuple[list[KeptRun], list[str]]:
@@ -208,7 +214,7 @@ def kept_runs() -> tuple[list[KeptRun], list[str]]:
             continue
         noted, states = OpenTasks(run), dict[str, set[TaskState]]()
         for task in run.tasks:
-            states.setdefault(task.host.name, set()).add(noted.state_of(task))
+            states.setdefault(task.host.name, set()).add(noted.end_of(task).state)
         # of a host with several tasks what is worst counts
         worst = [next(one for one in _WORST_FIRST if one in mine) for mine in states.values()]
         finished, failed, open_ = map(worst.count, (TaskState.FINISHED, TaskState.FAILED, TaskState.LOST))
@@ -262,15 +268,11 @@ def plans_of(
         return said if task.host.label(run.shares) is not None else _unless_unknown(said)
 
     refused, met = dict[str, TaskProgress](), dict[str, TaskProgress]()
-    for one in ask_each(_hosts_of(run), access, planned):
+    for one in ask_each([*{task.host.name: task.host for task in run.tasks}.values()], access, planned):
         said = _unanswered(one, TaskState.FAILED) if isinstance(one, Unreached) else one.said
         if said is not None:
             (refused if said.state is TaskState.FAILED else met)[one.host.name] = said
     return refused, met
-
-
-def _hosts_of(run: FleetRun) -> list[FleetHost]:
-    return list({task.host.name: task.host for task in run.tasks}.values())
 
 
 def _unanswered(host: Unreached, state: TaskState) -> TaskProgress:
@@ -368,6 +370,7 @@ def run_fleet(
         say(task, how)
 
     for task in (one for one in run.tasks if one.name in found and one.name not in known):
+        open_.ended(task, found[task.name])
         say(task, found[task.name])
     running: dict[Future[TaskProgress], FleetTask] = {}
     with threads(run.at_once) as (pool, warden):
@@ -430,13 +433,14 @@ class _Follower:
                 state, again = self._after(error, task, begun=begun)
                 gone = time.monotonic() - heard > self.carrying.patience_seconds
                 if not again or gone or tries > _TRIES_MAX or self.over.is_set():
+                    last = replace(last, state=state, said=error.message, hint=error.hint or "")
                     if state is not TaskState.LOST:
-                        self.open.ended(task, state)
-                    return replace(last, state=state, said=error.message, hint=error.hint or "")
+                        self.open.ended(task, last)
+                    return last
                 last = replace(last, state=state if state is TaskState.LOST else last.state, said=error.message)
                 self.say(task, last)
             else:
-                self.open.ended(task, last.state)
+                self.open.ended(task, last)
                 return last
             self.over.wait(_AGAIN_SECONDS[min(waits, len(_AGAIN_SECONDS)) - 1])
 
@@ -506,26 +510,28 @@ def said_lines(
 
 
 def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapping[str, TaskProgress]:
-    """Ask every host how far its tasks are, or to stop them; by the names of the tasks."""
-    mine: dict[str, list[FleetTask]] = {}
-    for task in run.tasks:
+    """Ask every host how far its tasks are, or to stop them; by the names of the tasks. One that failed is as the run
+    said, unless it goes on; where it never began its host is not asked.
+    """
+    noted, mine = OpenTasks(run), dict[str, list[FleetTask]]()
+    failed = {one.name: end for one in run.tasks if (end := noted.end_of(one)).state is TaskState.FAILED}
+    for task in (one for one in run.tasks if one.name not in failed or not noted.is_new(one)):
         mine.setdefault(task.host.name, []).append(task)
 
     def asked(ready: Ready) -> list[TaskProgress]:
         tasks = [task.name for task in mine[ready.name]]
         seen = {} if stop else looked(ready.answered(look_command(tasks), most_bytes=len(tasks) * LOOK_MAX))
-        words = ["--stop"] if stop else []
+        ends = ["--stop"] * stop
         # of a task without files that can be read so, its virtune knows: it may be another user's
-        return [seen.get(one) or progress_in(ready.asked("fleet", "here", one, *words, most_bytes=LINE_MAX))
+        return [seen.get(one) or progress_in(ready.asked("fleet", "here", one, *ends, most_bytes=LINE_MAX))
                 for one in tasks]  # fmt: skip
 
     found: dict[str, TaskProgress] = {}
-    for one in ask_each(_hosts_of(run), access, asked, same=stop):
-        if isinstance(one, Unreached):
-            found |= {task.name: _unanswered(one, TaskState.LOST) for task in mine[one.host.name]}
-        else:
-            found |= {task.name: said for task, said in zip(mine[one.host.name], one.said, strict=True)}
-    return found
+    for one in ask_each([tasks[0].host for tasks in mine.values()], access, asked, same=stop):
+        tasks = mine[one.host.name]
+        said = [_unanswered(one, TaskState.LOST)] * len(tasks) if isinstance(one, Unreached) else one.said
+        found |= {task.name: how for task, how in zip(tasks, said, strict=True)}
+    return found | {name: end for name, end in failed.items() if found.get(name, end).state not in GOES_ON}
 
 
 _TOLD = (TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED)
