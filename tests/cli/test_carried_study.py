@@ -15,7 +15,7 @@ from virtune.store.store import Store
 CAPTURES = Path(__file__).parents[1] / "captures" / "fio"
 
 QUICK = {
-    "compare": ("--vary", "disk.aio=threads,io_uring", "--rounds", "1"),
+    "compare": ("--vary", "disk.aio=threads,io_uring", "--rounds", "20"),
     "check": ("--seconds", "10s"),
     "measure": ("--rounds", "1"),
     "sweep": ("--loads", "50%,100%", "--rounds", "1"),
@@ -37,6 +37,7 @@ def test_a_verb_that_a_fleet_runs_tells_its_study(verb: str, tmp_path: Path) -> 
         assert told == [one.study.id for one in store.list() if isinstance(one, Listed)]
     assert carried.run is not None
     assert carried.run.study == told[0]
+    assert carried.run.total == carried.run.done or verb == "tune", "what was not needed is not left"
 
 
 def test_words_that_make_no_study_are_refused_where_a_fleet_plans_it(

@@ -250,7 +250,8 @@ def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) 
     assert stored is not None, err
     assert (stored[1], stored[2]) in {("2", "3"), ("2", "4"), ("3", "4")}
     assert "virtune compare resume" in err
-    assert f"{stored[2]} of 8 trials" in out
+    assert f"{stored[2]} of at most 8 trials" in out
+    assert f" {stored[2]}/8\n" in user.run("show", "list").stdout
     assert nothing_is_left()
     found = user.run("compare", "resume", "--json", "-q").json()
     assert found["study"]["finished"]

@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 from tests.analyse.interim_studies import study, workload
 
+from virtune.cli.common.progress import after as after_event
+from virtune.model.event import StudyStarted
 from virtune.model.study import Study, Trial
 from virtune.plan.trials import looked_at, plan_done
+from virtune.store.progress import RunProgress
 
 
 def after(rounds: int, *, budget: float | None = None, most: int = 100) -> Study:
@@ -24,6 +27,26 @@ def test_a_plan_is_done_by_rounds_or_by_time_whichever_is_further() -> None:
 
 def test_the_most_trials_that_a_study_may_have_end_its_plan_as_well() -> None:
     assert plan_done(after(50_000, most=10**6), 0.0) == 1.0  # two arms
+
+
+@pytest.mark.parametrize(
+    ("made", "finished", "said"),
+    [
+        (after(6, most=20), False, "3 of at most 40"),  # two arms
+        (after(6, most=20), True, "3 of 6"),
+        (replace(after(6, most=20), sequential=False), False, "3 of 6"),
+        (after(6, most=100_000, budget=38.0), False, "3 of at most 20"),  # of 2 s; the last round begins within it
+        (after(30, most=20), False, "3 of at most 40"),
+        (after(6, most=2), False, "3 of at most 6"),
+        (replace(after(2), at_load=("50%",), workloads=()), False, "3"),  # which loads come is not known yet
+    ],
+)
+def test_a_comparison_that_is_not_over_has_at_most_what_it_may_come_to(
+    made: Study, finished: bool, said: str
+) -> None:
+    assert made.trials_text(3, finished=finished) == said
+    run = after_event(RunProgress(study="s", title=""), StudyStarted(study=made, done=3, seconds_left=9.0), now=0.0)
+    assert finished or f"{run.total}" == said.rpartition(" ")[2] or made.unsettled
 
 
 def test_looks_follow_one_another_and_what_was_spent_stays_spent() -> None:

@@ -243,6 +243,26 @@ class Study:
     def rounds_begun(self) -> int:
         return max((trial.round for trial in self.trials), default=0)
 
+    def most_trials(self, *, finished: bool) -> int | None:
+        """How many trials it has; of a comparison that is not `finished` the most that its rounds and budget allow.
+        None where nothing says: of a search, and before the loads of an `at_load` are known.
+        """
+        if finished or not self.sequential:
+            return len(self.trials) or None
+        if self.unsettled:
+            return None
+        each, rounds = len(self.arms) * len(self.workloads), self.rounds
+        if self.budget_seconds is not None and (seconds := each * (self.ramp_seconds + self.seconds)) > 0:
+            rounds = min(rounds, 1 + int(self.budget_seconds / seconds))
+        return max(len(self.trials), rounds * each)
+
+    def trials_text(self, done: int, *, finished: bool) -> str:
+        """Say how many trials are done, and of how many: `3 of 12`, `3 of at most 40`."""
+        most = self.most_trials(finished=finished)
+        return (
+            f"{done}" if most is None else f"{done} of {'' if finished or not self.sequential else 'at most '}{most}"
+        )
+
     @property
     def simulated(self) -> bool:
         """Whether its figures are invented, by a rig that measures nothing."""

@@ -212,7 +212,7 @@ def _row(one: Listed | Damaged, running: Mapping[str, str]) -> dict[str, Any]:
         "id": one.name, "title": study.words, "host": one.host, "damaged": "",
         "created": study.created[:16].replace("T", " "), "kind": study.label,
         "arms": arms_text(study), "workloads": workloads_text(study),
-        "trials": f"{one.done}/{len(study.trials) or one.done}", "finished": one.finished,
+        "trials": f"{one.done}/{study.most_trials(finished=one.finished) or one.done}", "finished": one.finished,
         # how another host's run goes on is not told beside this store
         "running": not one.host and study.id in running, "here": not one.host,
     }  # fmt: skip

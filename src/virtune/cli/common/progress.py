@@ -331,7 +331,9 @@ def after(run: RunProgress, event: events.Event, *, now: float) -> RunProgress:
         case events.StudyPlanned(seconds=seconds):
             return replace(run, until=now + seconds)
         case events.StudyStarted(study=study, done=done, seconds_left=left):
-            return replace(run, done=done, total=len(study.trials), until=now + left)
+            return replace(
+                run, done=done, total=study.most_trials(finished=False) or len(study.trials), until=now + left
+            )
         case events.TrialStarted(trial=trial, place=place, seconds_left=left):
             words = f"{place_text(trial, place, run.most)}: {trial.workload[:NAME_MAX]}, {trial.arm[:NAME_MAX]}"
             return replace(run, now=words, until=now + left)
@@ -461,6 +463,8 @@ def under_face(
             if not alone:
                 raise runs_already(study.id)
             found = work(_heard(say, carried))
+        if study.sequential:  # what was not needed is not left
+            recorded.run = replace(recorded.run, total=recorded.run.done)
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             part = so_far()

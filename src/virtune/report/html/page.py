@@ -296,7 +296,7 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
     for line in arm_lines(study, record.facts):
         what, _, words = line.partition(" ")
         yield what, words
-    yield "trials", f"{result.trials_done} of {len(study.trials)}"
+    yield "trials", study.trials_text(result.trials_done, finished=result.finished)
     *measured, host = results.about(result, record.facts)
     yield from (("measured", line) for line in measured)
     yield "host", host

@@ -29,7 +29,9 @@ class _Study(TypedDict):
     arms: Annotated[list[doc.Name], "The names of its arms, in the order they were given.", doc.NOT_EMPTY]
     workloads: Annotated[list[doc.Name], "The names of its workloads.", doc.NOT_EMPTY]
     trials: Annotated[
-        int | None, "Trials that it consists of; null of a search, which chooses them.", doc.AT_LEAST_ONE
+        int | None,
+        "Trials that it consists of, at most while it is not finished; null of a search, which chooses them.",
+        doc.AT_LEAST_ONE,
     ]
     trials_done: Annotated[int, "Trials that gave a measurement.", doc.NOT_NEGATIVE, doc.At("done")]
     attempts_failed: Annotated[
@@ -77,7 +79,7 @@ def _listed(listed: Listed) -> _Study:
         tags=[*study.tags],
         arms=[arm.name for arm in study.arms],
         workloads=[workload.name for workload in study.workloads],
-        trials=None if study.search is not None else len(study.trials),
+        trials=study.most_trials(finished=listed.finished),
     )
 
 

@@ -79,7 +79,7 @@ class StudyPart(TypedDict):
     created: Annotated[doc.Moment, "When it was begun, in UTC."]
     builtin: Annotated[str | None, "Which study that ships with virtune it is; null for any other.", doc.OR_NULL]
     finished: Annotated[bool, "Whether every trial gave a measurement."]
-    trials: Annotated[int, "Trials that it consists of.", doc.AT_LEAST_ONE]
+    trials: Annotated[int, "Trials that it consists of, at most while it is not finished.", doc.AT_LEAST_ONE]
     trials_done: Annotated[int, "Trials that gave a measurement.", doc.NOT_NEGATIVE]
     measured_seconds: Annotated[
         float | None, f"Measured time of these together, in seconds{_IMPORTED}", doc.NOT_NEGATIVE
@@ -430,7 +430,8 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Thres
 
 def _study(study: Study, result: Result) -> StudyPart:
     looks = [part(LookPart, round=one, share=share) for one, share in study.looks]
-    return part(StudyPart, study, result, trials=len(study.trials), looks=looks if study.sequential else None)
+    trials = study.most_trials(finished=result.finished) or len(study.trials)
+    return part(StudyPart, study, result, trials=trials, looks=looks if study.sequential else None)
 
 
 def _basis(study: Study, result: Result) -> ResultBasisPart:

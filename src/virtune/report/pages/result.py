@@ -332,10 +332,14 @@ def headline(result: Result) -> Text:
     study = result.study
     if study.imported:
         return evidence.imported_headline(result)
-    total = len(study.trials)
-    whole = result.trials_done == total
+    done, finished = result.trials_done, result.finished
+    whole = done == study.most_trials(finished=finished)
     # rounds of a sequential study are added one by one, so a total says nothing
-    trials = count_text(total, "trial") if whole and study.sequential else f"{result.trials_done} of {total} trials"
+    trials = (
+        count_text(done, "trial")
+        if whole and study.sequential
+        else f"{study.trials_text(done, finished=finished)} trials"
+    )
     again = sum(map(evidence.repeats_of, result.arms))
     return Text.assemble(
         (f"{study.label} {study.id}", "bold"),

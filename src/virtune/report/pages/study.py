@@ -334,7 +334,7 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
             continue
         study = listed.study
         # a search chooses its trials as it goes, so their total number is unknown
-        total = "" if study.search is not None else f"/{len(study.trials)}"
+        total = "" if study.search is not None else f"/{study.most_trials(finished=listed.finished) or '?'}"
         trials = Text(f"{listed.done}{total}", style="" if listed.finished else "yellow")
         if listed.failed:
             trials.append(f" ({listed.failed} failed)", style="red")

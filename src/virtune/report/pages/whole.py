@@ -91,7 +91,8 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     if study.imported:
         yield from evidence.imported_method(study)
         return
-    yield f"virtune's {methods_text(record.methods)}; {result.trials_done} of {len(study.trials)} trials, each of"
+    trials = study.trials_text(result.trials_done, finished=result.finished)
+    yield f"virtune's {methods_text(record.methods)}; {trials} trials, each of"
     yield f"{time_words(study)} after {format_seconds(study.ramp_seconds)} of warm-up."
     yield "Every round runs every arm under every workload once, in a new random order (the seed is above);"
     yield "each trial starts and stops its stack, and begins with the image dropped from the page cache."
