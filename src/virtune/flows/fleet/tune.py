@@ -100,8 +100,8 @@ def plan_search(
     UsageError for options that no search over hosts can have, and where fewer than two hosts or two configurations
     are left.
     """
-    run = new_run(("tune", *words), policy, now=now, virtune=access.virtune)
     _require_options(asked, given)
+    run = new_run(("tune", *words), policy, now=now, virtune=access.virtune)
     tasks = numbered(run.name, [hosts])
     refused, met = plans_of(replace(run, tasks=tasks), access, up=True)
     for host in [*met]:
