@@ -17,9 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from virtune.cli import run
 from virtune.cli.show import MARK
 from virtune.flows.reports.export import measurements_csv
+from virtune.flows.stored.show import current
+from virtune.model.evidence import Damaged
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "studies.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 
 
@@ -41,6 +44,20 @@ def test_the_csv_holds_every_value_of_the_document(store: Path, capsys: pytest.C
             for metric, value in one["measurement"]["values"].items():
                 assert counted[arm["name"], str(one["round"]), metric] == value
     assert {row["unit"] for row in rows if row["metric"] == "iops"} == {"1/s"}
+
+
+def test_what_counts_in_an_export_is_what_counts_in_the_figures(tmp_path: Path) -> None:
+    place, disturbed = tmp_path / "kept.sqlite", 0
+    place.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
+    with Store(place) as kept:
+        for one in (one for one in [*kept.list()] if not isinstance(one, Damaged)):
+            record, result = current(kept, one.study.id)
+            rows = csv.DictReader(io.StringIO(measurements_csv(kept, one.study.id)))
+            counted = sum(int(row["counts"]) for row in rows if row["metric"] == result.study.metric)
+            figures = (arm.get(result.study.metric) for arm in result.arms)
+            assert counted == sum(value.rounds for value in figures if value is not None), one.study.id
+            disturbed += sum(bool(trial.measurement and trial.measurement.causes) for trial in record.trials)
+    assert disturbed > 100, "most were measured on a busy host"
 
 
 def test_the_parquet_file_holds_the_rows_of_the_csv_with_types(

@@ -6,6 +6,7 @@ import io
 import json
 import tempfile
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from virtune.analyse.trial.rejection import pardons_of, rejected_for
 from virtune.dialects.text.anonymous import Anonymous
 from virtune.fio.options import ENGINE_OPTIONS, IN_FILES, SHAPING
 from virtune.flows.reports.render import record_document
@@ -106,7 +108,7 @@ COLUMNS = ("study", "trial", "attempt", "round", "workload", "arm", "ended", "co
 def measurements_csv(store: Store, study: str) -> str:
     """Return every measured value of every attempt, a row each, in base units (ns, bytes, 1/s, CPU seconds per I/O).
 
-    `counts` is 0 where the attempt was disturbed or repeated.
+    `counts` is 1 where the attempt is behind the figures and verdicts that `virtune show` has.
     """
     return _csv(by_todays_method(store, study))
 
@@ -159,16 +161,27 @@ def _moment(text: object) -> datetime | None:
 
 
 def _values(record: StudyRecord) -> Iterator[tuple[object, ...]]:
-    counted = {(one.trial.number, one.attempt) for one in record.trials}
+    counted = {(one.trial.number, one.attempt) for one in _sound(record)}
     for one in record.attempts or record.trials:
         if one.measurement is None:
             continue
         trial = one.trial
-        counts = (trial.number, one.attempt) in counted and not one.measurement.causes
+        counts = (trial.number, one.attempt) in counted
         first = record.study.id, trial.number, one.attempt, trial.round, trial.workload, trial.arm
         for metric, value in one.measurement.values:
             unit = BY_ID[metric].unit if metric in BY_ID else ""
             yield (*first, one.ended, counts, metric, unit, value)
+
+
+def _sound(record: StudyRecord) -> Iterator[TrialRecord]:
+    """Yield the trials behind the figures and verdicts: of an arm that has none without a cause against it, all."""
+    pardoned, every = pardons_of(record), defaultdict[tuple[str, str], list[tuple[TrialRecord, bool]]](list)
+    for one in record.trials:
+        if one.measurement is not None:
+            sound = not rejected_for(one.trial.arm, one.measurement, pardoned)
+            every[one.trial.arm, one.trial.workload].append((one, sound))
+    for found in every.values():
+        yield from [one for one, sound in found if sound] or [one for one, _ in found]
 
 
 def bundle(store: Store, study: str, *, pages: bool) -> bytes:
