@@ -15,7 +15,8 @@ from tests.published import strictly
 
 from virtune.bench.live.monitor import monitored
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
+# beside six others a guest under TCG met no limit of 40 a second, and then there is none to prove
+pytestmark = [pytest.mark.real, pytest.mark.first, pytest.mark.xdist_group("guests")]
 
 LIMIT = 40
 """A guest under TCG was seen to do 84 I/Os a second where others had the CPUs."""
