@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.rationed import rationed
 
-from virtune.bench.scratch import Scratch, is_ours, never_written, scratch_files
+from virtune.bench.scratch import Scratch, is_ours, never_written, require_place, scratch_files
 from virtune.flows.clean import clean
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepStarted
@@ -149,6 +149,27 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(small_disk: P
     ):
         scratch.image_for(Disk(), warden)
     assert list(scratch_files(small_disk)) == []
+
+
+def test_only_what_is_not_there_yet_has_to_find_room(small_disk: Path, warden: Warden) -> None:
+    def require(*images: tuple[Disk, int], place: Path = small_disk, span: int = SMALL) -> None:
+        require_place(place, images, span_bytes=span)
+
+    require((Disk(), 0), place=small_disk / "not" / "yet")
+    with scratch_in(small_disk) as scratch:
+        image = scratch.image_for(Disk(), warden)
+    (small_disk / "of others").write_bytes(bytes(40 * 1024**2))  # now fewer than 64 MiB are free
+    require((Disk(), 0))
+    with scratch_in(small_disk) as scratch:
+        assert scratch.image_for(Disk(), warden) == image, "a run needs no room for it either"
+        with pytest.raises(PreconditionError, match="free: the scratch image needs 8 MiB, and 64 MiB stay free"):
+            scratch.image_for(Disk(), warden, 1)
+    with pytest.raises(
+        PreconditionError, match=r"52\.0 MiB free: the scratch images need 8 MiB, and 64 MiB stay free"
+    ):
+        require((Disk(), 0), (Disk(), 1))
+    with pytest.raises(PreconditionError, match="free: the scratch image needs 16 MiB, and 64 MiB stay free"):
+        require((Disk(), 0), span=2 * SMALL)
 
 
 def test_a_disk_that_fills_up_meanwhile_is_one_sentence_and_leaves_nothing(small_disk: Path, warden: Warden) -> None:

@@ -22,7 +22,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -154,22 +154,9 @@ def image_bytes(disk: Disk, span: int) -> int:
     return -(-least // _MIB) * _MIB
 
 
-def require_place(directory: Path, span_bytes: int) -> None:
-    """Raise PreconditionError where a directory has no room for a scratch image, were all that it keeps of virtune's
-    removed; it need not be there yet. Nothing is made.
-    """
-    there = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.is_dir())
-    try:
-        kept = [one.lstat().st_blocks * 512 for one in directory.glob("virtune-*") if _OURS.fullmatch(one.name)]
-        free = shutil.disk_usage(there).free + sum(kept)
-    except OSError as error:
-        raise PreconditionError(f"cannot look into {there}: {words_of(error)}") from None
-    _require_free(directory, free, span_bytes)
-
-
-def _require_free(directory: Path, free: int, size: int) -> None:
+def _require_free(directory: Path, free: int, size: int, what: str = "image needs") -> None:
     if free < size + _SPARE_BYTES:
-        needed = f"the scratch image needs {format_bytes(size)}, and {format_bytes(_SPARE_BYTES)} stay free"
+        needed = f"the scratch {what} {format_bytes(size)}, and {format_bytes(_SPARE_BYTES)} stay free"
         raise PreconditionError(f"{directory} has {format_bytes(free)} free: {needed}", hint=_ELSEWHERE)
 
 
@@ -574,6 +561,22 @@ def bytes_to_fill(directory: Path, images: Iterable[tuple[Disk, int]], *, span_b
             files = contents(disk, Path(_qcow2_name(stem, disk)), image_bytes(disk, span_bytes), span_bytes)
             holds |= {file.name: size for file, size in files.items()}
     return sum(size for name, size in holds.items() if place is None or not is_ours(place / name))
+
+
+def require_place(directory: Path, images: Collection[tuple[Disk, int]], *, span_bytes: int) -> None:
+    """Raise PreconditionError where a directory, which need not be there yet, has no room for what it lacks of these
+    images (disk and number); what killed runs left there is removed before they are made. Changes nothing.
+    """
+    needed = bytes_to_fill(directory, images, span_bytes=span_bytes)
+    there = next(one for one in (directory.absolute(), *directory.absolute().parents) if one.is_dir())
+    try:
+        place = made_place(directory)
+        left = () if place is None else (one for one in scratch_files(place) if is_left_over(one))
+        free = shutil.disk_usage(there).free + sum(one.lstat().st_blocks * 512 for one in left)
+    except OSError as error:
+        raise PreconditionError(f"cannot look into {there}: {words_of(error)}") from None
+    if needed:
+        _require_free(directory, free, needed, "image needs" if len(images) == 1 else "images need")
 
 
 def scratch_files(directory: Path) -> Iterator[Path]:

@@ -148,8 +148,9 @@ def rehearse(study: Study, say: Say, leave: Leave) -> None:
     if not study.simulated:
         _checked(study, say)
         with admitted(study, leave, say):
-            if study.on_images and any(arm.stack.disk.backend == "file" for arm in study.arms):
-                require_place(Path(study.scratch), study.span_bytes)
+            images, copies = trials.scratch_images(study)
+            for place, wanted in images.items():
+                require_place(place, {*wanted, *copies[place]}, span_bytes=study.span_bytes)
 
 
 def _checked(study: Study, say: Say) -> tuple[Mapping[str, str], Clients, Mapping[str, "DomainAccess"]]:

@@ -506,15 +506,12 @@ def all_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) ->
     return before_seconds(study, seen) + seconds_left(study, study.trials, pace)
 
 
+ImagesIn = dict[Path, list[tuple[Disk, int]]]
+
+
 def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) -> float:
     """Estimate the time until the first trial can begin."""
-    stacks = scratch_stacks(study)
-    images, copies = dict[Path, list[tuple[Disk, int]]](), dict[Path, list[tuple[Disk, int]]]()
-    for stack in stacks:
-        place = directory_of(study) if stack.directory is None else Path(stack.directory)
-        beside = [(Disk(), IMAGE)] if stack.neighbour == "io" else []
-        images.setdefault(place, []).extend([*((stack.disk, one) for one in range(images_of(stack))), *beside])
-        copies.setdefault(place, []).extend(copied_to(stack))
+    images, copies = scratch_images(study)
     to_fill = sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in images.items())
     to_fill += 0 if study.volume is None else study.span_bytes
     # what is filled is not read, and of a target it is known later how large it is
@@ -523,6 +520,19 @@ def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN)
     # which are written only
     to_fill += sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in copies.items())
     return planned.setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
+
+
+def scratch_images(study: Study) -> tuple[ImagesIn, ImagesIn]:
+    """Return the scratch images of a study, disk and number, by their directories: those that are loaded or read, and
+    those that are written only.
+    """
+    images, copies = ImagesIn(), ImagesIn()
+    for stack in scratch_stacks(study):
+        place = directory_of(study) if stack.directory is None else Path(stack.directory)
+        beside = [(Disk(), IMAGE)] if stack.neighbour == "io" else []
+        images.setdefault(place, []).extend([*((stack.disk, one) for one in range(images_of(stack))), *beside])
+        copies.setdefault(place, []).extend(copied_to(stack))
+    return images, copies
 
 
 def directory_of(study: Study) -> Path:
