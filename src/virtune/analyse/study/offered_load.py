@@ -21,7 +21,7 @@ from statistics import fmean, geometric_mean, median
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.analyse.trial.gates import EDGE_SECONDS, RATE_MET
-from virtune.analyse.trial.rejection import pardons_of, rejected_for
+from virtune.analyse.trial.rejection import pardons_of, sound_of
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Measurement, percentile_of_all
 from virtune.model.metric import BY_ID
@@ -136,8 +136,8 @@ def knees_of(record: StudyRecord, pardoned: Sequence[Waiver]) -> Iterator[ArmKne
 
 def sound_trials(record: StudyRecord, arm: str, workload: str, pardoned: Sequence[Waiver]) -> list[Measurement]:
     """Return the trials of an arm that count; all of them where none does."""
-    every = [one for trial, one in measured(record.trials) if (trial.arm, trial.workload) == (arm, workload)]
-    return [one for one in every if not rejected_for(arm, one, pardoned)] or every
+    mine = (one for one in record.trials if (one.trial.arm, one.trial.workload) == (arm, workload))
+    return [one for _, one in measured(sound_of(mine, pardoned))]
 
 
 def knee_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:

@@ -35,7 +35,7 @@ from virtune.analyse.study.verdicts import (
     verdicts_of,
     with_typical,
 )
-from virtune.analyse.trial.rejection import pardons_of, ramp_of, rejected_for
+from virtune.analyse.trial.rejection import pardons_of, ramp_of, sound_of
 from virtune.model.bottleneck import OwnShare, Structure
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Histogram, Measurement, merge
@@ -264,7 +264,7 @@ def _summary(
     arm, workload = of
     every = [one for _, one in measured(records)]
     # the table shows the trials behind the verdicts; where none is valid it shows the invalid ones, with the reason
-    counted = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
+    counted = [one for _, one in measured(sound_of(records, pardoned))]
     kinds = {"latency", *(actual.of for _, actual in metrics if actual.percent is not None)}
     sections = {
         kind: _sections(one.histogram_of(kind) for one in counted) if kind in kinds else () for kind in DISTRIBUTIONS

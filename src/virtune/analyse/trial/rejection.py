@@ -15,7 +15,7 @@ that it had found.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -108,6 +108,15 @@ def rejected_for(arm: str, measurement: Measurement, pardoned: Collection[Waiver
     """
     free = {one.cause for one in pardoned if one.arm in (None, arm)}
     return tuple(cause for cause in measurement.causes if cause not in free)
+
+
+def sound_of(records: Iterable[TrialRecord], pardoned: Collection[Waiver]) -> list[TrialRecord]:
+    """Return of the trials of one arm under one workload those behind its figures and verdicts: those that count, and
+    all that gave a measurement where none does.
+    """
+    every = [(one, one.measurement) for one in records if one.measurement is not None]
+    sound = [one for one, found in every if not rejected_for(one.trial.arm, found, pardoned)]
+    return sound or [one for one, _ in every]
 
 
 def why_again(trial: Trial, attempts: Sequence[TrialRecord], *, most: int = ATTEMPTS) -> str | None:

@@ -6,7 +6,6 @@ import io
 import json
 import tempfile
 import zipfile
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from virtune.analyse.trial.rejection import pardons_of, rejected_for
+from virtune.analyse.study.verdicts import by_arm
+from virtune.analyse.trial.rejection import pardons_of, sound_of
 from virtune.dialects.text.anonymous import Anonymous
 from virtune.fio.options import ENGINE_OPTIONS, IN_FILES, SHAPING
 from virtune.flows.reports.render import record_document
@@ -161,7 +161,8 @@ def _moment(text: object) -> datetime | None:
 
 
 def _values(record: StudyRecord) -> Iterator[tuple[object, ...]]:
-    counted = {(one.trial.number, one.attempt) for one in _sound(record)}
+    pardoned, ran = pardons_of(record), by_arm(record.trials)
+    counted = {(one.trial.number, one.attempt) for mine in ran.values() for one in sound_of(mine, pardoned)}
     for one in record.attempts or record.trials:
         if one.measurement is None:
             continue
@@ -171,17 +172,6 @@ def _values(record: StudyRecord) -> Iterator[tuple[object, ...]]:
         for metric, value in one.measurement.values:
             unit = BY_ID[metric].unit if metric in BY_ID else ""
             yield (*first, one.ended, counts, metric, unit, value)
-
-
-def _sound(record: StudyRecord) -> Iterator[TrialRecord]:
-    """Yield the trials behind the figures and verdicts: of an arm that has none without a cause against it, all."""
-    pardoned, every = pardons_of(record), defaultdict[tuple[str, str], list[tuple[TrialRecord, bool]]](list)
-    for one in record.trials:
-        if one.measurement is not None:
-            sound = not rejected_for(one.trial.arm, one.measurement, pardoned)
-            every[one.trial.arm, one.trial.workload].append((one, sound))
-    for found in every.values():
-        yield from [one for one, sound in found if sound] or [one for one, _ in found]
 
 
 def bundle(store: Store, study: str, *, pages: bool) -> bytes:
