@@ -256,12 +256,14 @@ class Study:
             rounds = min(rounds, 1 + int(self.budget_seconds / seconds))
         return max(len(self.trials), rounds * each)
 
+    def most_text(self, *, finished: bool) -> str:
+        """Say how many trials it has: `12`, `at most 40`; empty where nothing says."""
+        most = self.most_trials(finished=finished)
+        return "" if most is None else f"at most {most}" if self.sequential and not finished else f"{most}"
+
     def trials_text(self, done: int, *, finished: bool) -> str:
         """Say how many trials are done, and of how many: `3 of 12`, `3 of at most 40`."""
-        most = self.most_trials(finished=finished)
-        return (
-            f"{done}" if most is None else f"{done} of {'' if finished or not self.sequential else 'at most '}{most}"
-        )
+        return " of ".join(filter(None, (f"{done}", self.most_text(finished=finished))))
 
     @property
     def simulated(self) -> bool:

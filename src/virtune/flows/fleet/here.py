@@ -35,8 +35,8 @@ from virtune.store.progress import RunProgress, run_in, run_of
 VERBS = ("compare", "check", "measure", "study", "sweep", "tune")
 """What a task may run: what makes a study."""
 
-OURS = (*("--store", "--json", "--quiet", "-q", "--report", "--markdown", "--junit", "--verbose", "-v"),
-        *("--dry-run", "--help", "-h", "--help-all"))  # fmt: skip
+OURS = ("--store", "--json", "--quiet", "-q", "--report", "--markdown", "--junit", "--verbose", "-v", "--dry-run",
+        "--help", "-h", "--help-all")  # fmt: skip
 """Options that a task has from the fleet, those that would write files on the host, and those that make no study."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

@@ -425,7 +425,7 @@ def trust(result: Result) -> str:
     told = [f"{used} of {count_text(ran, 'run' if study.imported else 'trial')} count{'s' if ran == 1 else ''}"]
     told[0] += f" ({again} repeated others)" if again else ""
     if result.trials_done < (study.most_trials(finished=result.finished) or 0):
-        told.append(f"{study.trials_text(0, finished=result.finished).removeprefix('0 of ')} were planned")
+        told.append(f"{study.most_text(finished=result.finished)} were planned")
     hidden = unverifiable(result)
     if (study.sources or not study.imported) and not (study.simulated or not_verified(result) or _unknown(result)):
         shown = f"{names_text([*hidden], 2)}{', which --rig qemu reads back' if [*hidden] == ['disk.cache'] else ''}"
