@@ -59,7 +59,7 @@ def look(target: Path, *, writes: bool = False, name: Path | None = None, in_use
         target,
         span_bytes=1 << 40,
         writes=writes,
-        allow_write_to=None if name is None else str(name),
+        allow_write_to=() if name is None else (str(name),),
         allow_in_use=in_use,
     ) as held:
         return held.size_bytes
@@ -98,7 +98,7 @@ def test_what_a_name_led_to_when_it_was_looked_at_is_what_is_held(image: Path, t
     victim, link = tmp_path / "victim", tmp_path / "link"
     victim.write_bytes(b"v" * 2 * MIB)
     link.symlink_to(image)
-    with admit(link, span_bytes=1 << 40, writes=True, allow_write_to=str(image), allow_in_use=False) as held:
+    with admit(link, span_bytes=1 << 40, writes=True, allow_write_to=(str(image),), allow_in_use=False) as held:
         link.unlink()
         link.symlink_to(victim)
         image.rename(tmp_path / "moved")
@@ -475,7 +475,7 @@ from virtune.bench.qemu.passthrough import require_free
 from virtune.bench.qemu.passthrough import Drive
 from virtune.model.errors import RefusedTargetError
 try:
-    with admit(Path({str(image)!r}), span_bytes=1, writes=True, allow_write_to={str(image)!r}, allow_in_use=False):
+    with admit(Path({str(image)!r}), span_bytes=1, writes=True, allow_write_to=({str(image)!r},), allow_in_use=False):
         print("admitted")
 except RefusedTargetError as error:
     print(error.message)
@@ -560,7 +560,7 @@ from virtune.bench.qemu.passthrough import Drive
 from virtune.model.errors import RefusedTargetError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
-    with admit(Path({name!r}), span_bytes=1, writes={writes}, allow_write_to={name!r}, allow_in_use=False):
+    with admit(Path({name!r}), span_bytes=1, writes={writes}, allow_write_to=({name!r},), allow_in_use=False):
         print("admitted")
 except RefusedTargetError as error:
     print(error.message)

@@ -67,7 +67,6 @@ def tools(rigs: Rigs, directory: Path) -> Tools:
         rigs=rigs,
         scratch=Scratch(directory, span_bytes=1, say=lambda _: None),
         warden=Warden("come-up"),
-        target=None,
     )
 
 

@@ -66,7 +66,6 @@ def test_a_study_that_goes_on_reads_again_and_keeps_both(tmp_path: Path) -> None
         rigs=None,  # type: ignore[arg-type]
         scratch=Scratch(tmp_path, span_bytes=1, say=lambda _: None),
         warden=Warden("first-read"),
-        target=None,
     )
     with Store(tmp_path / "store.sqlite") as store:
         store.add_study(record.study, facts="")

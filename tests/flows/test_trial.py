@@ -80,7 +80,7 @@ def tools(rig: ToldRig, target: Path) -> Tools:
         rigs=rig,
         scratch=Scratch(target.parent, span_bytes=2**20, say=lambda _: None),
         warden=Warden("told"),
-        target=Held(path=target, size_bytes=2**20),
+        targets={"target": Held(path=target, size_bytes=2**20)},
     )
 
 
@@ -143,7 +143,7 @@ def test_a_target_is_dropped_from_the_page_cache_before_it_is_loaded(target: Pat
 def test_our_own_image_is_dropped_from_the_page_cache_before_it_is_loaded(target: Path, warden: Warden) -> None:
     own = tools(ToldRig(Told(in_force=InForce(checks=GOOD))), target)
     with own.scratch as scratch:
-        used = replace(own, scratch=scratch, target=None, warden=warden)
+        used = replace(own, scratch=scratch, targets={}, warden=warden)
         warmed(scratch.image_for(STACK.disk, warden))
         run_trial(study(), trial(), used)
         assert cached(scratch.image_for(STACK.disk, warden)) == 0

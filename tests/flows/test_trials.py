@@ -87,7 +87,6 @@ def tools(rig: Rig, directory: Path) -> Tools:
         rigs=rig,
         scratch=Scratch(directory, span_bytes=1, say=lambda _: None),
         warden=Warden("trials"),
-        target=None,
     )
 
 
@@ -159,7 +158,7 @@ def test_every_trial_begins_with_a_cold_page_cache(kind: str, tmp_path: Path) ->
     made = tools(Rig(), tmp_path)
     stack = Stack(rig="metal")
     if kind == "target":
-        made = replace(made, target=Held(path=path, size_bytes=2**22))
+        made = replace(made, targets={"target": Held(path=path, size_bytes=2**22)})
     else:
         made = replace(made, scratch=Images(path))
     if kind == "second":

@@ -125,7 +125,7 @@ def asked(
         hurting = Hurting(rig, hurts)
         tools = Tools(
             programs={"fio": find("fio")}, clients=Clients(engines=frozenset({"libaio", "io_uring", "psync"})),
-            rigs=hurting, scratch=scratch, warden=warden, target=None,
+            rigs=hurting, scratch=scratch, warden=warden,
         )  # fmt: skip
         store.add_study(study, facts=facts_text(scratch_directory))
         yield Asked(study, tools, store, hurting)

@@ -9,7 +9,7 @@ path in /proc that nobody can replace.
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Held:
 
 @contextlib.contextmanager
 def admit(
-    target: Path, *, span_bytes: int, writes: bool, allow_write_to: str | None, allow_in_use: bool
+    target: Path, *, span_bytes: int, writes: bool, allow_write_to: Iterable[str], allow_in_use: bool
 ) -> Iterator[Held]:
     """Hold an existing target open while the block runs; raises RefusedTargetError with the reason if it may not be
     loaded.
@@ -74,12 +74,9 @@ def admit(
 
 
 def _refuse_writing(
-    target: Path, held: Path, found: os.stat_result, *, allow_write_to: str | None, allow_in_use: bool
+    target: Path, held: Path, found: os.stat_result, *, allow_write_to: Iterable[str], allow_in_use: bool
 ) -> None:
-    same = False
-    with contextlib.suppress(OSError):
-        same = allow_write_to is not None and os.path.samestat(Path(allow_write_to).stat(), found)
-    if not same:
+    if not any(_same(name, found) for name in allow_write_to):
         hint = f"if its contents may be lost: `--allow-write-to {target}`"
         raise RefusedTargetError(f"the load writes to {target}, which virtune did not create", hint=hint)
     if not os.access(held, os.W_OK):
@@ -88,6 +85,13 @@ def _refuse_writing(
     if reasons and not allow_in_use:
         hint = "`--allow-in-use` overrides this, and destroys what is there"
         raise RefusedTargetError(f"{target} is in use: {'; '.join(reasons)}", hint=hint)
+
+
+def _same(name: str, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(Path(name).stat(), found)
+    except OSError:
+        return False
 
 
 def _uses(held: Path, found: os.stat_result) -> Iterator[Claim]:

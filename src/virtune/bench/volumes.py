@@ -455,7 +455,7 @@ def _admitted(device: Path, size_bytes: int, ends: contextlib.ExitStack) -> Held
     while True:
         try:
             return ends.enter_context(
-                admit(device, span_bytes=size_bytes, writes=True, allow_write_to=name, allow_in_use=False)
+                admit(device, span_bytes=size_bytes, writes=True, allow_write_to=(name,), allow_in_use=False)
             )
         except RefusedTargetError:
             if time.monotonic() > deadline:

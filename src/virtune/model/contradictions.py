@@ -192,11 +192,11 @@ def _rbd_contradictions(stack: stacks.Stack) -> Iterator[str]:
 
 
 def _place_contradictions(stack: stacks.Stack) -> Iterator[str]:
-    if stack.place not in ("target", "scratch") and stack.directory is None:
-        yield f"disk.place={stack.place} is neither target nor scratch nor the absolute path of a directory"
-    for directory in (one for one in (stack.directory, stack.spread) if one is not None and "," in one):
-        yield f"an arm cannot name the directory {directory}: a comma ends a setting"
-    if stack.directory is not None and stack.disk.backend != "file":
+    if stack.place not in ("target", "scratch") and not stack.place.startswith("/"):
+        yield f"disk.place={stack.place} is neither target nor scratch nor the absolute path of a directory or device"
+    for path in (one for one in (stack.place, stack.spread) if one is not None and "," in one):
+        yield f"an arm cannot name {path}: a comma ends a setting"
+    if stack.place.startswith("/") and stack.disk.backend != "file":
         yield f"disk.place={stack.place} is where an image lies, and disk.backend={stack.disk.backend} has none"
 
 

@@ -399,6 +399,9 @@ def _asked(kernel: Kernel | Host) -> dict[str, str]:
     return {name: str(value) for name, value in found if value is not None}
 
 
+_DEVICE = re.compile(r"/dev/(?!shm(?:/|$))")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply.
@@ -412,10 +415,11 @@ class Stack:
     `virtune.model.contradictions` derives: with `own_iothreads` an IOThread each, and every second one with the
     settings `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins;
     `place` says whether a study's target is used, or a scratch image although there is a target, or one in another
-    directory of that path; `neighbour` is what another process of the host does meanwhile, `during` what QEMU
-    does to the disk meanwhile, `load_depth` how many I/Os each job of the load keeps in flight; None for as many
-    as its workload says. `kernel` is how the guest's kernel runs the disk, `host` how this host's does. `domain` is
-    the name of the libvirt domain that the disk is plugged into, with rig `libvirt` and no other.
+    directory of that path, or the block device of that path; `neighbour` is what another process of the host does
+    meanwhile, `during` what QEMU does to the disk meanwhile, `load_depth` how many I/Os each job of the load keeps
+    in flight; None for as many as its workload says. `kernel` is how the guest's kernel runs the disk, `host` how
+    this host's does. `domain` is the name of the libvirt domain that the disk is plugged into, with rig `libvirt`
+    and no other.
     """
 
     rig: Annotated[Rig, "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing."] = (
@@ -471,7 +475,12 @@ class Stack:
     @property
     def directory(self) -> str | None:
         """The directory of its images where that is not the study's."""
-        return self.place if self.place.startswith("/") else None
+        return self.place if self.place.startswith("/") and self.own_target is None else None
+
+    @property
+    def own_target(self) -> str | None:
+        """The block device that it loads in place of the study's target."""
+        return self.place if _DEVICE.match(self.place) else None
 
     @property
     def queues(self) -> int:

@@ -236,6 +236,21 @@ class Study:
         return self.target is None and self.volume is None
 
     @property
+    def targets(self) -> dict[str, str]:
+        """The files and devices that are not its own and that its arms load, by their `disk.place`."""
+        own = {one: one for arm in self.arms if (one := arm.stack.own_target) is not None}
+        return own if self.target is None else {"target": self.target, **own}
+
+    def loads_target(self, stack: Stack) -> bool:
+        """Whether a stack loads one of these, or the study's volume, and no scratch image."""
+        return stack.own_target is not None or (stack.place == "target" and not self.on_images)
+
+    def disk_words(self, stack: Stack) -> str:
+        """What is said of the disk below a stack."""
+        path = self.targets.get(stack.place)
+        return "the scratch image" if path is None else "the target" if path == self.target else path
+
+    @property
     def arm_names(self) -> tuple[str, ...]:
         return tuple(arm.name for arm in self.arms)
 

@@ -492,10 +492,11 @@ class StudyOptions:
         takes=Takes.PLACE, verbs=ALL, metavar="FILE|DEVICE", not_in_plan=_THE_HOST,
         help="Load this existing file or block device instead of a scratch image.",
     )  # fmt: skip
-    allow_write_to: str | None = _row(
-        takes=Takes.TEXT, verbs=(*ALL, "resume"), metavar="FILE|DEVICE", not_in_plan=_THE_HOST,
+    allow_write_to: Words = _row(
+        takes=Takes.TEXT, verbs=(*ALL, "resume"), many=True, metavar="FILE|DEVICE", not_in_plan=_THE_HOST,
         help={
-            "": "Name the target again to allow writes to it: its contents are lost.",
+            "": "Name the target again, or an arm's device (disk.place=/dev/NAME), to allow writes to it: its"
+            " contents are lost; repeatable.",
             "resume": "As given when the study began.",
         },
     )  # fmt: skip

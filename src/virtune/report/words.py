@@ -4,7 +4,7 @@ All verbs use them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from virtune.model.metric import Metric
@@ -90,7 +90,7 @@ def count_text(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def names_text(names: Sequence[str], most: int) -> str:
+def names_text(names: Iterable[str], most: int) -> str:
     once = list(dict.fromkeys(names))
     return ", ".join(once[:most]) + (f" and {len(once) - most} more" if len(once) > most else "")
 

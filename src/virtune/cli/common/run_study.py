@@ -99,11 +99,14 @@ def show_plan(study: Study, leave: Leave, words: str = "") -> int:
     ]
     more = len(study.arms) - len(arms)
     writes = study.precondition or any(one.writes for one in study.workloads)
-    place = f"{format_bytes(study.span_bytes)} of scratch image in {study.scratch}"
+    places = [f"{path}, which is {'written to' if writes else 'read'}" for path in study.targets.values()]
     if study.volume is not None:
-        place = f"a scratch volume of {format_bytes(study.span_bytes)} in {study.volume.words}, removed afterwards"
-    if study.target is not None:
-        place = f"{study.target}, which is {'written to' if writes else 'read'}"
+        places += [
+            f"a scratch volume of {format_bytes(study.span_bytes)} in {study.volume.words}, removed afterwards"
+        ]
+    if not places or any(not study.loads_target(arm.stack) for arm in study.arms):
+        places += [f"{format_bytes(study.span_bytes)} of scratch image in {study.scratch}"]
+    place = "; ".join(places)
     directories = sorted({arm.stack.directory for arm in study.arms if arm.stack.directory is not None})
     place += f"; in {', '.join(directories)} where an arm names it" if directories else ""
     lines = (

@@ -277,7 +277,7 @@ def _disk_of(stack: Stack, tools: Tools, ends: ExitStack) -> CutDisk | Unknown:
     """Make an image on an ext4 that can be cut off, until the end; unknown where that cannot be."""
     if stack.disk.rbd is not None:
         return Unknown(because="its image is on Ceph")
-    if tools.target is not None and stack.place == "target":
+    if tools.held_of(stack) is not None:
         return Unknown(because="its disk is a target or a volume, and not a file of virtune's")
     try:
         disk = ends.enter_context(cut_disk(tools.scratch_of(stack).directory))

@@ -115,7 +115,7 @@ def _written(study: Study, tools: Tools, store: Store, say: Say) -> Study:
             one = Preconditioned(arm=arm.name, size_bytes=size, written_bytes=wrote, seconds=time.monotonic() - begun)
             study = replace(study, preconditioned=(*study.preconditioned, one))
             store.replace_study(study)
-            say(Noticed(text=f"{'the target' if study.target is not None else 'the scratch image'} was {one.words}"))
+            say(Noticed(text=f"{study.disk_words(arm.stack)} was {one.words}"))
     return study
 
 

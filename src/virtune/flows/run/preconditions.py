@@ -6,7 +6,8 @@ is refused of it.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from virtune.model.rig import PASSED_KNOB
 from virtune.model.stack import PASSED_TARGET, WRITABLE, Stack
 from virtune.model.study import Arm, Study
 from virtune.model.study_options import ChosenOption, Provenance
+from virtune.model.text import format_bytes
 from virtune.plan.guests import system_words
 from virtune.probe.access import why_exchangeable
 from virtune.probe.cpu import online_cpus, parse_list
@@ -201,9 +203,9 @@ def _drive(asked: set[str | None], target: Path | None, *, simulated: bool) -> t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """The user's permissions for an existing target."""
+    """The user's permissions for existing targets."""
 
-    write_to: str | None = None
+    write_to: tuple[str, ...] = ()
     in_use: bool = False
 
 
@@ -261,14 +263,13 @@ def _require_trusted(asked: str, program: Path, say: Say) -> None:
 
 
 @contextlib.contextmanager
-def admitted(study: Study, leave: Leave, say: Say) -> Iterator[Held | None]:
-    """Lock the study's target while the block runs, and yield it with the size used; None without a target. Where a
+def admitted(study: Study, leave: Leave, say: Say) -> Iterator[Mapping[str, Held]]:
+    """Lock the study's targets while the block runs, and yield them with the size used, by `disk.place`. Where a
     scratch volume is to be made, there is room for it.
 
-    Raises RefusedTargetError with the reason when it may not be loaded; PreconditionError for want of room.
+    Raises RefusedTargetError with the reason when one may not be loaded; PreconditionError for want of room.
     """
-    if not study.on_images:
-        _require_plain(study)
+    _require_plain(study)
     for place in sorted({place for arm in study.arms for place in (arm.stack.directory, arm.stack.spread) if place}):
         if not Path(place).is_dir():
             said = f"an arm's images are to lie in {place}, and there is no such directory"
@@ -299,24 +300,41 @@ def _loaded(stack: Stack, study: Study) -> list[Path]:
     """Return paths on the disks that a stack loads: its images need not be there yet."""
     if stack.disk.backend != "file":
         return []
-    if study.target is not None and stack.place == "target":
-        return [Path(study.target)]
+    if (target := study.targets.get(stack.place)) is not None:
+        return [Path(target)]
     if study.volume is not None and stack.directory is None:
         return [Path(device) for device in group_of(study.volume.group).devices]
     return [Path(stack.directory or study.scratch), *([] if stack.spread is None else [Path(stack.spread)])]
 
 
 @contextlib.contextmanager
-def _held(study: Study, leave: Leave) -> Iterator[Held | None]:
-    if study.target is None:
-        yield None
-        return
-    target = Path(study.target)
+def _held(study: Study, leave: Leave) -> Iterator[Mapping[str, Held]]:
     require_given(study, allow_in_use=leave.in_use)
-    cut = study.check_durability and any(arm.stack.kind.front != "file" for arm in study.arms)
+    with contextlib.ExitStack() as ends:
+        held = {place: ends.enter_context(_target(place, study, leave)) for place in study.targets}
+        for (name, one), (other, another) in itertools.combinations(held.items(), 2):
+            if one.path.samefile(another.path):
+                raise RefusedTargetError(f"{study.targets[name]} and {study.targets[other]} are one disk")
+        sizes = {*(one.size_bytes for one in held.values())}
+        if any(arm.stack.own_target for arm in study.arms):
+            on_images = any(not study.loads_target(arm.stack) for arm in study.arms)
+            sizes |= {study.span_bytes} if on_images else set()
+            if len(sizes) > 1:
+                raise RefusedTargetError(
+                    f"{format_bytes(max(sizes))} of one arm's disk and {format_bytes(min(sizes))} of another's would"
+                    " be loaded, and what lies further apart takes longer to reach",
+                    hint=f"`--span {min(sizes)}` is what all of them have",
+                )
+        yield held
+
+
+@contextlib.contextmanager
+def _target(place: str, study: Study, leave: Leave) -> Iterator[Held]:
+    target, stacks = Path(study.targets[place]), [arm.stack for arm in study.arms if arm.stack.place == place]
+    cut = study.check_durability and any(stack.kind.front != "file" for stack in stacks)
     writes = study.check_data or cut or study.precondition or any(one.writes for one in study.workloads)
-    bus = next((arm.stack.device.bus for arm in study.arms if arm.stack.device.bus in WRITABLE), None)
-    if bus is not None and not writes and leave.write_to is None:
+    bus = next((stack.device.bus for stack in stacks if stack.device.bus in WRITABLE), None)
+    if bus is not None and not writes and not leave.write_to:
         raise RefusedTargetError(
             f"QEMU gives bus={bus} no disk that is only read, so it would open {target} to write",
             hint=f"`--allow-write-to {target}` permits it",
@@ -333,20 +351,21 @@ def _held(study: Study, leave: Leave) -> Iterator[Held | None]:
 
 def _require_plain(study: Study) -> None:
     """Raise RefusedTargetError for arms that need an image: what they load is a target, or a scratch volume."""
-    what = "--target is used as it is" if study.target is not None else "a scratch volume has nothing around its data"
-    if any(arm.stack.disk.format != "raw" for arm in study.arms):
+    what = "a target is used as it is" if study.targets else "a scratch volume has nothing around its data"
+    plain = [arm.stack for arm in study.arms if study.loads_target(arm.stack)]
+    if any(stack.disk.format != "raw" for stack in plain):
         raise RefusedTargetError(f"{what}, so the only possible format is raw")
     if study.volume is not None and any(arm.stack.neighbour == "io" for arm in study.arms):
         raise RefusedTargetError(
             "host.neighbour=io loads the disk below scratch images, and a scratch volume has none beside it",
             hint="a directory on the same disk: `--scratch DIR`",
         )
-    if any(arm.stack.during != "none" and arm.stack.place == "target" for arm in study.arms):
+    if any(stack.during != "none" for stack in plain):
         raise RefusedTargetError(
             f"disk.during copies a scratch image to another of its size, and {what}",
             hint="disk.place=scratch in that arm, or a scratch image: no --target, and `--scratch DIR`",
         )
-    if any(arm.stack.disk.filesystem != "none" and arm.stack.place == "target" for arm in study.arms):
+    if any(stack.disk.filesystem != "none" for stack in plain):
         raise RefusedTargetError(
             f"disk.filesystem makes a filesystem on a scratch image, and {what}",
             hint="disk.place=scratch in that arm, or a scratch image: no --target, and `--scratch DIR`",

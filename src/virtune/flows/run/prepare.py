@@ -159,7 +159,7 @@ def simulated_tools(study: Study, say: Say) -> Iterator[Tools]:
                     pass
             except errors.RigError as error:
                 raise errors.PreconditionError(f"arm {arm.name!r}: {error.message}", hint=error.hint) from None
-        yield Tools(programs={}, clients=clients, rigs=rigs, scratch=scratch, warden=warden, target=None)
+        yield Tools(programs={}, clients=clients, rigs=rigs, scratch=scratch, warden=warden)
 
 
 @contextlib.contextmanager

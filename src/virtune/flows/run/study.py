@@ -188,7 +188,7 @@ def prepared(
         return
     programs, clients, ways = _checked(study, say)
     with (
-        admitted(study, leave, say) as target,
+        admitted(study, leave, say) as targets,
         shell.Warden(study.id) as warden,
         Scratch(
             trials.directory_of(study), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
@@ -199,9 +199,9 @@ def prepared(
     ):
         if announced is not None:
             say(announced)
-        made = None
+        volume = {}
         if study.volume is not None:
-            made = ends.enter_context(scratch_volume(study.volume, study.span_bytes, warden, say))
+            volume["target"] = ends.enter_context(scratch_volume(study.volume, study.span_bytes, warden, say))
         _tell_if_busy(say)
         tools = trials.Tools(
             host=FoundHost(frozenset(name for arm in study.arms for name in arm.stack.of_this_host)),
@@ -210,7 +210,7 @@ def prepared(
             rigs=rigs,
             scratch=scratch,
             warden=warden,
-            target=target or made,
+            targets={**targets, **volume},
             directories=directories,
         )
         _make_images(study, tools)
@@ -257,8 +257,7 @@ def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:
     """Yield every lasting file and device that the study's arms load, without those removed after the run."""
     if study.connect is not None or study.simulated:
         return
-    if study.target is not None:
-        yield Path(study.target)
+    yield from map(Path, study.targets.values())
     for stack in trials.scratch_stacks(study):
         for image in trials.images_for(stack, tools):
             yield from files_of(stack.disk, image)

@@ -56,6 +56,7 @@ from virtune.warden import at_work
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """What trials share: the load generators by name and their use, the rigs, the scratch images, the warden.
+    `targets` has what is loaded that is no scratch image, by `disk.place`, the scratch volume too;
     `spread` has the scratch images of guests in other directories, by directory; `data` the checks of the arms' data
     that were made before the first trial, by arm, `survived` those of what was there after a power cut; `host` how
     settings of this host were found; `rbd` the images on Ceph by the pools that arms name. `first_read` is what was
@@ -67,7 +68,7 @@ class Tools:
     rigs: Session
     scratch: Scratch
     warden: Warden
-    target: Held | None
+    targets: Mapping[str, Held] = field(default_factory=dict)
     directories: Mapping[str, Scratch] = field(default_factory=dict)
     data: Mapping[str, evidence.Check] = field(default_factory=dict)
     survived: Mapping[str, evidence.Check] = field(default_factory=dict)
@@ -78,6 +79,10 @@ class Tools:
     def scratch_of(self, stack: Stack) -> Scratch:
         """Return the directory of a stack's images."""
         return self.scratch if stack.directory is None else self.directories[stack.directory]
+
+    def held_of(self, stack: Stack) -> Held | None:
+        """Return the target, or the volume, that a stack loads; None for scratch images."""
+        return self.targets.get(stack.place)
 
     @contextlib.contextmanager
     def up(
@@ -143,7 +148,7 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     """
     several = images_of(stack)
     if stack.device.vfio_pci is not None:
-        size = study.span_bytes if tools.target is None else tools.target.size_bytes
+        size = study.span_bytes if (drive := tools.held_of(stack)) is None else drive.size_bytes
         return DiskImageSpec(image=None, size_bytes=size, writes=workload.writes)
     if stack.disk.rbd is not None:
         name = tools.rbd[stack.disk.rbd]
@@ -151,8 +156,7 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     if stack.disk.backend == "null-co" or not stack.kind.measures:
         none = (None,) * (several - 1)
         return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes, further=none)
-    if tools.target is not None and stack.place == "target":
-        held = tools.target
+    if (held := tools.held_of(stack)) is not None:
         set_cache({held.path, _file_of(held.path) or held.path}, stack.cache_state)
         same = (held.path,) * (several - 1)
         return DiskImageSpec(image=held.path, size_bytes=held.size_bytes, writes=workload.writes, further=same)
@@ -196,9 +200,17 @@ def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> It
     files = [file for image in images for file in files_of(stack.disk, _file_of(image) or image)]
     yield from cache_state_checks(files, stack.cache_state)
     if stack.place != "target" and ground.image is not None:
-        inside = ground.image.resolve().parent == tools.scratch_of(stack).directory.resolve()
-        found = stack.place if inside else "target"
+        found = stack.place if _is_there(ground.image, stack, tools) else "target"
         yield evidence.Check("disk.place", stack.place, found, f"the load is on {ground.image}")
+
+
+def _is_there(image: Path, stack: Stack, tools: Tools) -> bool:
+    """Whether an image lies where the stack says, or is the device that has the name now."""
+    if stack.own_target is None:
+        return image.resolve().parent == tools.scratch_of(stack).directory.resolve()
+    with contextlib.suppress(OSError):
+        return image.samefile(stack.own_target)
+    return False
 
 
 def load_on(
@@ -216,10 +228,9 @@ def load_on(
     workload = study.arm(trial.arm).load_of(study.workload(trial.workload))
     captures += [_capture(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     chosen = [*job.chosen]
-    if tools.target is not None and stack.place == "target" and stack.device.vfio_pci is None:
-        named = study.target or f"a volume in {study.scratch}"
-        held = f"{named}, held open so that its name cannot come to mean another"
-        chosen.append((str(tools.target.path), held))
+    if (held := tools.held_of(stack)) is not None and stack.device.vfio_pci is None:
+        named = study.targets.get(stack.place, f"a volume in {study.scratch}")
+        chosen.append((str(held.path), f"{named}, held open so that its name cannot come to mean another"))
     captures.append(_capture("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     window = window or Window(
         seconds=study.seconds,
@@ -290,7 +301,8 @@ def jobs_of(study: Study, trial: Trial, attempt: int, workload: Workload, bench:
     """Return the job of every guest that shares the load; one job without guests."""
     stack, chance = study.arm(trial.arm).stack, secrets.token_hex(8)
     # fio loads an existing device, since virtune-load would open it exclusively
-    claimed = workload.writes and tools.target is not None and tools.target.path.is_block_device()
+    held = tools.held_of(stack)
+    claimed = workload.writes and held is not None and held.path.is_block_device()
     clients = replace(tools.clients, alike=tools.clients.alike and not claimed)
     return [
         fio_job(
@@ -355,15 +367,15 @@ def reads_first(study: Study) -> bool:
 def _parts(study: Study, images: Iterable[Path], tools: Tools) -> dict[Path, int]:
     """Return how much is loaded of each image that this run did not write, by the path that leads to it."""
     made = tools.scratch.made.union(*(one.made for one in tools.directories.values()))
-    held = tools.target
     parts: dict[Path, int] = {}
     # a drive that a guest drives itself is not read
-    ours = [one.stack for one in study.arms if one.stack.place == "target" and one.stack.device.vfio_pci is None]
-    loaded = any(stack.disk.backend not in ("null-co", "rbd") for stack in ours)
+    ours = [one.stack for one in study.arms if one.stack.device.vfio_pci is None]
+    read = {stack.place for stack in ours if stack.disk.backend not in ("null-co", "rbd")}
+    named = {path: place for place, path in study.targets.items()}
     for image in images:
-        if held is not None and str(image) == study.target:
-            if loaded:
-                parts[held.path] = held.size_bytes
+        if (place := named.get(str(image))) is not None:
+            if place in read:
+                parts[tools.targets[place].path] = tools.targets[place].size_bytes
         elif image not in made:
             with contextlib.suppress(OSError):  # an image that somebody removed is the business of its trials
                 parts[image] = image.stat().st_size
@@ -515,7 +527,7 @@ def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN)
     to_fill = sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in images.items())
     to_fill += 0 if study.volume is None else study.span_bytes
     # what is filled is not read, and of a target it is known later how large it is
-    lasting = sum(len(set(one)) for one in images.values()) + (study.target is not None)
+    lasting = sum(len(set(one)) for one in images.values()) + len(study.targets)
     to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
     # which are written only
     to_fill += sum(bytes_to_fill(place, one, span_bytes=study.span_bytes) for place, one in copies.items())
@@ -543,7 +555,7 @@ def directory_of(study: Study) -> Path:
 def scratch_stacks(study: Study) -> list[Stack]:
     """Return the stacks that stand on scratch images."""
     stacks = dict.fromkeys(arm.stack for arm in study.arms if arm.stack.disk.backend == "file")
-    return [stack for stack in stacks if study.on_images or stack.place != "target"]
+    return [stack for stack in stacks if not study.loads_target(stack)]
 
 
 COPIED_IOS = 10

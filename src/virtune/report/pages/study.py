@@ -111,8 +111,8 @@ def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
 
 
 def _disk(study: Study, host: dict[str, Any]) -> str:
-    if study.target is not None:
-        return f"target {study.target}"
+    if study.targets:
+        return f"target{'' if len(study.targets) == 1 else 's'} {names_text(study.targets.values(), 3)}"
     if study.volume is not None:
         return f"a scratch volume in {study.volume.words}"
     backing = host["scratch"]["backing"]
@@ -183,7 +183,8 @@ def _what_runs(arm: Arm, study: Study, facts: str) -> str:
     stack = arm.stack
     what = stack.kind.meaning(stack.export if stack.kind.front == "export" else None)
     if stack.kind.front == "file":
-        what = what if study.target is None else f"{study.target}, opened without QEMU"
+        path = study.targets.get(stack.place)
+        what = what if path is None else f"{path}, opened without QEMU"
         return f"{what}; {_IN_A_VM}" if is_vm(facts) else what
     if stack.kind.own_guest:
         inside = "only the load runs in it, without an operating system"
@@ -194,7 +195,7 @@ def _what_runs(arm: Arm, study: Study, facts: str) -> str:
 def first_read_lines(study: Study) -> Iterator[str]:
     """Yield a line for each time that the images of a study were read, or were not, before trials of it."""
     for one in study.first_reads:
-        what = "the target was" if study.target is not None and one.images == 1 else "the scratch image was"
+        what = "the target was" if study.targets and one.images == 1 else "the scratch image was"
         if one.images > 1:
             what = f"the {count_text(one.images, 'image')} were"
         when = f"when it went on after {count_text(one.after, 'trial')}" if one.after else "before the first trial"
@@ -210,7 +211,7 @@ def first_read_lines(study: Study) -> Iterator[str]:
 def in_service_lines(study: Study) -> Iterator[str]:
     """Yield a line for each disk that was written in full, and each load that ran until it was steady."""
     for disk in study.preconditioned:
-        yield f"{'the target' if study.target is not None else 'the scratch image'} was {disk.words}"
+        yield f"{study.disk_words(study.arm(disk.arm).stack)} was {disk.words}"
     yield from (load.words for load in study.steadied)
 
 
