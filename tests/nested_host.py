@@ -17,6 +17,20 @@ MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nvme", "vfio_iommu_type1", "vfio
 VOLUMES = ("crc32c_generic", "dm_thin_pool")
 """What LVM needs of the kernel; nothing asks for the checksum by name."""
 
+BACK_ENDS = (
+    "crc32c_generic",
+    "configfs",
+    "nvmet_tcp",
+    "nvme_tcp",
+    "dm_crypt",
+    "xts",
+    "ecb",
+    "aes_generic",
+    "raid1",
+    "dm_raid",
+)
+"""What NVMe over TCP to a target of its own, dm-crypt and a mirror by md need of the kernel."""
+
 INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc none /proc; /bin/busybox mount -t sysfs none /sys; /bin/busybox mount -t devtmpfs none /dev
 for m in {modules}; do /bin/busybox insmod /m/$m.ko; done
@@ -39,6 +53,7 @@ class NestedHost:
 
     place: Path
     drives: tuple[Path, ...]
+    modules: tuple[str, ...] = VOLUMES
     seconds: float = 1800
 
     def run(self, script: str, environment: str) -> str:
@@ -48,7 +63,9 @@ class NestedHost:
         (out / "script").write_text(script)
         sources = find_sources(shell.cache_directory() / "packages", package=GENERAL_KERNEL)
         initramfs = self.place / "initramfs"
-        initramfs.write_bytes(archive(entries(sources, environment), directories=("dev", "proc", "sys", "host")))
+        initramfs.write_bytes(
+            archive(entries(sources, environment, self.modules), directories=("dev", "proc", "sys", "host"))
+        )
         words = (
             "console=ttyS0 quiet panic=-1 intel_iommu=on mitigations=off no_timer_check norandmaps clocksource=hpet"
         )
@@ -68,9 +85,9 @@ class NestedHost:
         return (out / "log").read_text()
 
 
-def entries(sources: Sources, environment: str) -> list[ArchiveEntry]:
+def entries(sources: Sources, environment: str, more: tuple[str, ...]) -> list[ArchiveEntry]:
     """What the host begins with: its first process, busybox, and the modules without which it sees nothing."""
-    contents, orders = with_dependencies(sources, (*MODULES, *VOLUMES))
+    contents, orders = with_dependencies(sources, (*MODULES, *more))
     modules = {name: contents[name] for order in orders.values() for name in order}
     init = INIT.format(modules=" ".join(modules), environment=environment)
     return [

@@ -84,7 +84,8 @@ def test_by_device_both_vms_and_a_process_on_it_are_named(user: User, tmp_path: 
             place.mkdir()
             (place / "image").write_bytes(os.urandom(64 * 1024**2))
             node = f"file,node-name=n0,filename={place / 'image'},cache.direct=on"
-            sockets += ["--qmp", str(ends.enter_context(loading(place, ["-blockdev", node])).socket)]
+            vm = ends.enter_context(loading(place, ["-blockdev", node], JOB + "rate_iops=200\n"))
+            sockets += ["--qmp", str(vm.socket)]
         # another process writes to the same file system as long as virtune looks
         writer = ends.enter_context(subprocess.Popen([sys.executable, "-c", WRITES, str(tmp_path / "other")]))
         ends.callback(writer.kill)
@@ -105,13 +106,14 @@ def test_by_device_both_vms_and_a_process_on_it_are_named(user: User, tmp_path: 
 
 
 WRITES = """
-import os, sys
+import os, sys, time
 with open(sys.argv[1], "wb", buffering=0) as file:
     while True:
         for _ in range(16):
             file.write(bytes(1 << 20))
         os.fsync(file.fileno())
         file.seek(0)
+        time.sleep(0.1)
 """
 
 

@@ -18,8 +18,7 @@ PULLED = """<domainbackup mode='pull'><server transport='unix' socket='{place}/b
 
 READING = WRITING.replace(
     "if=/dev/zero of=/dev/vda bs=64k count=4 conv=fsync; sleep 0.1",
-    """\
-if=/dev/vda of=/dev/null bs=4k iflag=direct""",
+    "if=/dev/vda of=/dev/null bs=4k count=100 iflag=direct; sleep 0.2",
 )
 
 

@@ -42,7 +42,10 @@ def left(user: User, guest: Inside) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["mirror", "backup", "snapshot"])
-@pytest.mark.parametrize("rw", ["randwrite", "randread"])
+@pytest.mark.parametrize(
+    "rw",
+    ["randwrite", pytest.param("randread", marks=pytest.mark.long(always="writes, from which a job has more to do"))],
+)
 def test_a_job_is_at_work_under_load_and_makes_no_trial_invalid(
     rw: str, kind: During, user: User, guest1: Inside
 ) -> None:
@@ -80,15 +83,24 @@ def test_another_job_of_the_vm_beside_ours_makes_it_invalid(kind: During, user: 
     assert (remark["weight"], remark["text"][-17:]) == ("invalid", "block copy of vda")
 
 
-@pytest.mark.parametrize("kind", ["mirror", "backup", "snapshot"])
-@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [
+        (signal.SIGKILL, "mirror"),
+        (signal.SIGKILL, "backup"),
+        (signal.SIGKILL, "snapshot"),
+        (signal.SIGINT, "snapshot"),
+        pytest.param(signal.SIGINT, "mirror", marks=pytest.mark.long(always="a snapshot, of which most is left")),
+        pytest.param(signal.SIGINT, "backup", marks=pytest.mark.long(always="a snapshot, of which most is left")),
+    ],
+)
 def test_however_the_run_ends_the_job_ends_and_the_disk_is_taken_out(
     ends: signal.Signals, kind: During, user: User, guest1: Inside
 ) -> None:
     before = guest1.configurations()
     guest1.daemon.virsh("domjobinfo", "guest1", "--completed", ok=False)  # what was told once is told no more
     child = user.start(*asked(guest1, "--seconds", "60", kind=kind))
-    assert eventually(lambda: has_job(guest1, "passing.qcow2" if kind == "snapshot" else "<mirror"), seconds=90)
+    assert eventually(lambda: has_job(guest1, "passing.qcow2" if kind == "snapshot" else "<mirror"), seconds=180)
     child.send_signal(ends)
     child.communicate(timeout=90)
     if ends == signal.SIGKILL:
@@ -102,7 +114,7 @@ def test_however_the_run_ends_the_job_ends_and_the_disk_is_taken_out(
 def test_a_kill_while_a_snapshot_is_merged_leaves_neither_after_clean(user: User, guest1: Inside) -> None:
     before = guest1.configurations()
     child = user.start(*asked(guest1, "--seconds", "60", kind="snapshot"))
-    assert eventually(lambda: has_job(guest1, "job='active-commit'"), seconds=90)
+    assert eventually(lambda: has_job(guest1, "job='active-commit'"), seconds=180)
     child.send_signal(signal.SIGKILL)
     child.communicate(timeout=90)
     assert eventually(lambda: not marked_processes())

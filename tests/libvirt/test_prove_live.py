@@ -160,7 +160,14 @@ def test_without_consent_nothing_is_lifted(user: User, daemon: Libvirtd, loaded:
     assert not user.run("apply", "undo", "--list").stdout.strip()
 
 
-@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        signal.SIGINT,
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long(always="SIGINT, which ends it in the same way")),
+    ],
+)
 def test_whatever_ends_it_the_limit_comes_back(user: User, daemon: Libvirtd, loaded: str, ends: int) -> None:
     words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", SECONDS, "--prove", "--yes")
     process, deadline = user.start(*words), time.monotonic() + 120
@@ -224,7 +231,7 @@ def turned(daemon: Libvirtd, cause: Cause, place: Path) -> tuple[str, list[dict[
 
 @several
 def test_pins_are_widened_in_turn_and_as_before_at_the_end(daemon: Libvirtd, tmp_path: Path) -> None:
-    with running(daemon, _READ, limit=0, threads=PINNED, engine="native") as name:
+    with running(daemon, _WAIT + _READ, limit=0, threads=PINNED, engine="native") as name:
         before, xml, wide = of_threads(daemon), daemon.xml(name, live=True), f"0-{(os.cpu_count() or 1) - 1}"
         arm, seen = turned(daemon, Cause.HOST_CPU, tmp_path / "journal")
         assert (arm, of_threads(daemon)) == ("unpinned", before)
@@ -241,7 +248,7 @@ def test_pins_are_widened_in_turn_and_as_before_at_the_end(daemon: Libvirtd, tmp
 def test_no_pin_is_widened_while_worker_threads_are_started_which_would_keep_it(
     daemon: Libvirtd, tmp_path: Path
 ) -> None:
-    with running(daemon, _READ, limit=0, threads=PINNED):
+    with running(daemon, _WAIT + _READ, limit=0, threads=PINNED):
         arm, seen = turned(daemon, Cause.HOST_CPU, tmp_path / "journal")
     assert arm == "no-polling"
     assert all(one["CPU 0/TCG"] == "0" for one in seen)
@@ -249,7 +256,7 @@ def test_no_pin_is_widened_while_worker_threads_are_started_which_would_keep_it(
 
 @several
 def test_a_pin_that_somebody_set_since_is_not_libvirts_to_put_back(daemon: Libvirtd, tmp_path: Path) -> None:
-    with running(daemon, _READ, limit=0, threads=PINNED.replace("'0'/>", "'0-1'/>"), engine="native"):
+    with running(daemon, _WAIT + _READ, limit=0, threads=PINNED.replace("'0'/>", "'0-1'/>"), engine="native"):
         for task in Path(f"/proc/{daemon.qemu('reads')}/task").iterdir():
             if (task / "comm").read_text().startswith(("IO", "CPU")):
                 os.sched_setaffinity(int(task.name), {1})
@@ -259,7 +266,7 @@ def test_a_pin_that_somebody_set_since_is_not_libvirts_to_put_back(daemon: Libvi
 
 
 def test_an_iothread_that_polls_ceases_to_in_turn(daemon: Libvirtd, tmp_path: Path) -> None:
-    with running(daemon, _READ, limit=0, threads="<iothreads>1</iothreads>") as name:
+    with running(daemon, _WAIT + _READ, limit=0, threads="<iothreads>1</iothreads>") as name:
         before, xml = of_threads(daemon), daemon.xml(name, live=True)
         assert before["polls"] == "32768"
         arm, seen = turned(daemon, Cause.IOTHREAD, tmp_path / "journal")
@@ -270,7 +277,7 @@ def test_an_iothread_that_polls_ceases_to_in_turn(daemon: Libvirtd, tmp_path: Pa
 
 
 def test_polling_that_was_cut_short_is_put_back(user: User, daemon: Libvirtd, tmp_path: Path) -> None:
-    with running(daemon, _READ, limit=0, threads="<iothreads>1</iothreads>"):
+    with running(daemon, _WAIT + _READ, limit=0, threads="<iothreads>1</iothreads>"):
         before, journal = of_threads(daemon), tmp_path / "journal"
         child = os.fork()
         if not child:
