@@ -138,6 +138,10 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
         ("rw=randwrite", "2,400,000 reads"),
     ),
     "misnamed": (of_load(name="random-write-test"), Weight.WARNING, ("random-write-test", "2,400,000 reads")),
+    "device-others": (
+        of_device(reads=5_000_000),
+        Weight.WARNING, ("vda completed 5,000,000 reads, and fio's jobs did 2,400,000", "others read from it"),
+    ),
     "device-share": (GOOD, Weight.NOTE, ("100 us mean latency", "79.3 us (79 %)", "vda")),
 }  # fmt: skip
 
@@ -185,6 +189,10 @@ SILENT: dict[str, FioResult] = {
     "little, without latency": of_load(depth=100, streams=(replace(READ, lat=None),)),
     "little, fsync counted": read_result(recorded("fsync.both")),
     "rate-unmet": of_load(rate_asked_iops=80_500),
+    "rate-unmet, one is due": replace(
+        of_load(rate_asked_iops=40, streams=(replace(READ, ios=40, bytes=40 * 4096, seconds=1.022, iops=39.14),)),
+        devices=(),
+    ),
     "spread": GOOD,
     "spread, too few samples": of_flow(iops_samples=3, iops_stddev=50_000),
     "spread, not known": of_flow(iops_stddev=None),
@@ -198,6 +206,12 @@ SILENT: dict[str, FioResult] = {
     "sync-share": GOOD,
     "kernel-cpu": of_load(usr_percent=30, sys_percent=20),
     "device-busy": of_device(busy_percent=2.0),
+    "device-others": of_device(reads=4_700_000),
+    "device-others, in the ramp": replace(
+        of_load(options=(*(LOAD.options or ()), ("ramp_time", "30"))), devices=(replace(DEVICE, reads=5_000_000),)
+    ),
+    "device-others, divided": replace(of_flow(bytes=2_400_000 * 2**20), devices=(replace(DEVICE, reads=5_000_000),)),
+    "device-others, read ahead": replace(of_load(direct=False), devices=(replace(DEVICE, reads=5_000_000),)),
     "device-share": of_device(reads=1_000_000),
     "device-share, not timed": of_device(read_seconds=0.0),
     "device-share, buffered": of_load(direct=False),

@@ -547,6 +547,7 @@ def test_while_a_vm_runs_here_its_disk_is_not_changed_unless_allowed(disk: LoopD
             refused = user.run(*words, status=3, exactly=True)
             assert "error: host.nomerges would change for the VM" in refused.stderr
             assert "web1" in refused.stderr
+            assert f"{disk.queue}/nomerges (now 0)" in refused.stderr, "which disk it would be is said beforehand"
             said = user.run(*words, "--allow-in-use", exactly=True)
         finally:
             vm.kill()

@@ -4,6 +4,7 @@
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.guide import EXAMPLES
 from tests.published import complaints, strictly
 
 from virtune.analyse.trial.measure import differing, shape_of
+from virtune.cli import run
 from virtune.model.durability import Promise
 from virtune.model.search import Goal, Search
 from virtune.model.study import StudyKind
@@ -161,6 +163,44 @@ def test_other_jobs_are_refused_or_compared_with_a_warning(kept: Kept, tmp_path:
     small = repeats(tmp_path, "small", speed=1.0, size="1M")
     shown = " ".join(kept("compare", str(one), str(small), "-v").split())
     assert "warning: the jobs differ, so a difference may be theirs and not the arms': size (one:" in shown
+
+
+JOB = """[global]
+ioengine=libaio
+filename=disk
+size=1M
+rw=randread
+bs=4k
+iodepth={depth}
+time_based=1
+runtime=0.3
+numjobs=3
+[job]
+"""
+
+
+@pytest.mark.real
+def test_options_that_a_job_file_has_for_all_jobs_are_those_of_each(kept: Kept, tmp_path: Path) -> None:
+    for depth in (1, 4):
+        job, out = tmp_path / f"{depth}.fio", tmp_path / f"{depth}.json"
+        job.write_text(JOB.format(depth=depth))
+        words = ["fio", str(job), "--output-format=json", f"--output={out}", "--disk_util=0"]
+        subprocess.run(words, check=True, cwd=tmp_path, timeout=60)
+        assert '"job options"' not in out.read_text(), "fio has them in `global options` alone"
+    kept("compare", str(tmp_path / "1.json"), str(tmp_path / "4.json"), status=2)
+    assert "iodepth is 1 and 4" in kept.err
+    assert run(["explain", str(tmp_path / "4.json")]) == 0
+    said = kept.capsys.readouterr().out
+    assert "job: randread of 4 KiB by libaio, 3 jobs, depth 12 in all, buffered" in said, said
+
+
+def test_how_long_each_run_took_by_itself_is_no_option(kept: Kept, tmp_path: Path) -> None:
+    one, other = (repeats(tmp_path, name, speed=1.0, runtime="9") for name in ("one", "other"))
+    for file in other.iterdir():
+        document = json.loads(file.read_text())
+        document["jobs"][0]["read"]["runtime"] += 2
+        file.write_text(json.dumps(document))
+    assert "differ in other options" not in kept("compare", str(one), str(other), "-v")
 
 
 def test_workloads_match_by_name_and_what_only_one_has_is_left_out_and_said(kept: Kept, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ until [ -b /dev/nvme4n1 ]; do sleep 1; done
 key=$(head -c 64 /dev/urandom | od -An -v -tx1 | tr -d ' \\n')
 say crypt dmsetup create crypt --table "0 {sectors} crypt aes-xts-plain64 $key 0 /dev/nvme1n1 0"
 say mirror dmsetup create mirror --table "0 {sectors} raid raid1 3 0 region_size 1024 2 - /dev/nvme2n1 - /dev/nvme3n1"
-dmesg | tail -5; dmsetup mknodes
+dmsetup mknodes
 T=/dev/nvme4n1 C=/dev/mapper/crypt M=/dev/mapper/mirror
 ARMS="--arm tcp:disk.place=$T --arm crypt:disk.place=$C --arm mirror:disk.place=$M"
 LOAD="--rounds 1 --seconds 1 --attempts 1 --span 16M"
@@ -44,7 +44,7 @@ LEAVE="$LEAVE --allow-write-to $M"
 say write $V compare --rig storage-daemon $ARMS $LOAD --workload randwrite-4k --check-data $LEAVE
 $V show last --json >/run/out/write.json
 say guest $V compare --rig qemu $ARMS $LOAD --workload randread-4k
-say held $V compare --rig storage-daemon --arm below:disk.place=/dev/nvme1n1 $LOAD --workload randwrite-4k \\
+say held $V compare measure --rig storage-daemon --set disk.place=/dev/nvme1n1 $LOAD --workload randwrite-4k \\
     --allow-write-to /dev/nvme1n1
 """
 

@@ -50,6 +50,14 @@ def test_arms_of_different_classes_are_told_apart_wherever_they_are_read() -> No
     for text in (shown(render(found)), markdown(found, ())):
         assert "the arms differ in durability, so a faster one may only do less work" in text
         assert "cache=directsync: a completed write survives a power cut" in text.replace("\\", "")
+    apart = caches("writeback,directsync")
+    arms = tuple(
+        replace(arm, stack=replace(arm.stack, disk=replace(arm.stack.disk, cache="none")))
+        for arm in kept.study.arms[:1]
+    )
+    said = " ".join(reading_notes(replace(apart.study, arms=(*apart.study.arms, replace(arms[0], name="none")))))
+    assert "only completed a crash of the host's kernel (cache=none)" in said, "of arms of one class each has its own"
+    assert "only completed the end of the QEMU process (cache=writeback)" in said
     report = shown(plain_report(found, kept))
     assert "durability: flush" in report
     assert "durability: every-write" in report

@@ -105,15 +105,15 @@ def settable(stacks: Mapping[Stack, Sequence[Path]], say: Say, *, allow_in_use: 
         return
     for path in asked:
         _require_writable(path)
+    changing = ", ".join(f"{path} (now {_held(path)})" for path in asked)
     if not allow_in_use and (running := [*_vms()]):
         what, several = ", ".join(dict.fromkeys(asked.values())), len(running) > 1
         raise RefusedTargetError(
             f"{what} would change for the {'VMs' if several else 'VM'} {', '.join(running)} too, which"
             f" {'run' if several else 'runs'} here",
-            hint="`--allow-in-use` permits it; each is put back after its trials",
+            hint=f"`--allow-in-use` permits it; each is put back after its trials: {changing}",
         )
     with _alone():
-        changing = ", ".join(f"{path} (now {_held(path)})" for path in asked)
         say(Noticed(text=f"will be changed for the trials that ask for it, and put back after each: {changing}"))
         yield
 

@@ -139,10 +139,12 @@ def entries_of(document: FioObject) -> list[FioObject]:
 
 
 def options_of(document: FioObject, entry: FioObject) -> dict[str, str] | None:
-    """The options of a job over the global ones; None when fio did not echo any."""
+    """The options of a job over the global ones, which alone are echoed of a section without options; None when fio
+    did not echo any.
+    """
     own = entry.get("job options")
     if not isinstance(own, dict):
-        return None
+        return _shared(document) or None
     return _shared(document) | canonical((name, value) for name, value in own.items() if isinstance(value, str))
 
 

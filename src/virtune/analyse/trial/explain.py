@@ -57,6 +57,9 @@ miss up to half a second of a run, hence the wide margin and COUNTED_SECONDS."""
 WRITTEN_SHARE = 0.8
 """From this share of fio's bytes on, the device kept up with the page cache; the rest was not yet written back."""
 
+ONE_REQUEST = 64 * 1024
+"""Up to so many bytes an I/O is one request to any disk; larger ones may be divided."""
+
 COUNTED_SECONDS = 2.0
 """fio reads the device counters every 250 ms; in shorter runs what it misses is too large a share."""
 
@@ -346,6 +349,25 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
             )
 
 
+def device_others(result: FioResult) -> Iterator[Remark]:
+    """Judge by `device-others`."""
+    # by reads, as a write may become several; only where a read is one request, and both count all of them
+    loads, ios = result.loads, sum(load.ios for load in result.loads)
+    small = all((stream.bytes or 0) <= ONE_REQUEST * (stream.ios or 0) for stream in result.streams)
+    before = any(load.option("ramp_time") or verifies_after(dict(load.options or ())) for load in loads)
+    if not ios or not small or before or any(load.direct is False or load.engine not in CACHEABLE for load in loads):
+        return
+    own = sum(stream.ios or 0 for stream in result.streams if stream.direction in {"read", "mixed"})
+    device = max(result.devices, key=lambda one: one.reads, default=None)
+    if device is not None and device.reads - own > ios:
+        yield remark_of(
+            "device-others",
+            text=f"{device.name} completed {device.reads:,} reads, and fio's jobs did {own:,}: others read from it"
+            " meanwhile, so its busy time and these latencies are of theirs too.",
+            advice="measure while nobody else uses the disk",
+        )
+
+
 def unequal_times(result: FioResult) -> Iterator[Remark]:
     """Judge by `unequal-times`."""
     for part in phases_of(result):
@@ -495,7 +517,9 @@ def _differ(one: float, other: float) -> bool:
 LoadRule = Callable[[LoadResult], Iterator[Remark]]
 ResultRule = Callable[[FioResult], Iterator[Remark]]
 
-RESULT_RULES: tuple[ResultRule, ...] = (page_cache, cached_sync, unequal_times, device_busy, device_share)
+RESULT_RULES: tuple[ResultRule, ...] = (
+    page_cache, cached_sync, unequal_times, device_others, device_busy, device_share,
+)  # fmt: skip
 
 LOAD_RULES: tuple[LoadRule, ...] = (
     no_io, errors, contradicting, short_ios, cut_short, depth_ignored, depth_not_filled, depth_in_submission, little,

@@ -142,8 +142,8 @@ def depth_ignored(load: LoadResult) -> Iterator[Remark]:
     if load.engine in SYNCHRONOUS and per_job is not None and per_job > 1:
         yield remark_of(
             "depth",
-            text=f"iodepth={per_job} had no effect: {load.engine} does one I/O at a time, so the depth over all jobs"
-            f" was {load.jobs}, not {load.depth}.",
+            text=f"iodepth={per_job} had no effect: {load.engine} does one I/O at a time, so the depth of each"
+            f" job was 1, not {per_job}.",
             advice="use io_uring or libaio for a depth above 1, or numjobs",
         )
 
@@ -279,7 +279,7 @@ def shortfall(load: LoadResult) -> float | None:
     if not asked or not load.streams:
         return None
     seconds = load.seconds
-    slack = EDGE_SECONDS / seconds if seconds else 0.0
+    slack = EDGE_SECONDS / seconds + load.jobs / (asked * seconds) if seconds else 0.0  # one I/O of each may be due
     if seconds and load.option("rate_process") == "poisson":
         slack += 3 / math.sqrt(asked * seconds)
     return max(0.0, 1 - done_of(load) / asked - slack)

@@ -515,13 +515,10 @@ def reading_notes(study: Study) -> Iterator[str]:
 def _durability_notes(study: Study) -> Iterator[str]:
     """Warn where arms differ in the durability of a guest's writes: one of them then does less work."""
     found = [(arm.name, durability_of(arm.stack)) for arm in study.arms]
-    classes = {durability.promise: durability for _, durability in found}
-    if len(classes) < 2:
+    if len({durability.promise for _, durability in found}) < 2:
         return
-    told = (
-        f"{', '.join(name for name, one in found if one.promise is promise)}: {durability.words}"
-        for promise, durability in classes.items()
-    )
+    words = dict.fromkeys(durability.words for _, durability in found)
+    told = (f"{', '.join(name for name, one in found if one.words == said)}: {said}" for said in words)
     yield f"the arms differ in durability, so a faster one may only do less work: {'; '.join(told)}"
 
 

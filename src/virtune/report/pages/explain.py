@@ -12,7 +12,7 @@ from virtune.model.metric import BY_ID, PERCENTILES
 from virtune.model.remark import Remark, Weight
 from virtune.model.text import format_bytes, format_count, format_ns
 from virtune.report.render.terminal import Paragraph, Section, Table, remarks_table, right
-from virtune.report.words import quantity
+from virtune.report.words import count_text, quantity
 
 WIDTH = 98
 """The columns that fit side by side in 100 characters; further ones follow below, with their own labels."""
@@ -100,8 +100,8 @@ def _headline(item: Explained) -> Text:
     sources = {"text": "fio's text", "json": "fio's JSON", "json+": "fio's JSON+"}
     source = sources.get(item.result.source, "its report")
     text.append(f"  {item.result.version or 'fio'}, read from {source}", style="not bold dim")
-    for load in _distinct(item.result.loads):
-        text.append(f"\n  {describe(load)}", style="not bold")
+    for load, alike in _distinct(item.result.loads):
+        text.append(f"\n  {describe(load, alike)}", style="not bold")
     return text
 
 
@@ -109,16 +109,17 @@ _PACE = ("thinktime", "latency_target", "random_distribution", "percentage_rando
 """Options (by their first letters) without which a rate or a latency is not understood."""
 
 
-def describe(load: LoadResult) -> str:
-    seconds = load.seconds
+def describe(load: LoadResult, alike: int = 1) -> str:
+    """Say what a load is; `alike` entries of the result are clones of it."""
+    jobs, seconds = load.jobs * alike, load.seconds
     size = f"of {format_bytes(load.block_size)}" if load.block_size else ""
     words = (load.pattern or "", size, f"by {load.engine}" if load.engine else "")
     direct = {True: "direct=1", False: "buffered", None: "direct= not known"}[load.direct]
     direct = "over NBD" if load.engine == "nbd" else direct
     facts = [
         " ".join(filter(None, words)),
-        "several jobs" if load.sections else "1 job" if load.jobs == 1 else f"{load.jobs} jobs",
-        f"depth {load.depth} in all" if load.depth else "",
+        "several jobs" if load.sections else count_text(jobs, "job"),
+        f"depth {load.depth * alike} in all" if load.depth else "",
         direct,
         f"{format_count(load.rate_asked_iops)} IOPS offered" if load.rate_asked_iops else "",
         *(f"{name}={value}" for name, value in load.options or () if name.startswith(_PACE) and value != "0"),
@@ -127,12 +128,13 @@ def describe(load: LoadResult) -> str:
     return f"{load.name}: {', '.join(filter(None, facts))}"
 
 
-def _distinct(loads: Sequence[LoadResult]) -> Iterator[LoadResult]:
-    """The first of jobs that are clones of one another."""
-    found: dict[tuple[object, ...], LoadResult] = {}
+def _distinct(loads: Sequence[LoadResult]) -> Iterator[tuple[LoadResult, int]]:
+    """The first of jobs that are clones of one another, and how many they are."""
+    found: dict[tuple[object, ...], list[LoadResult]] = {}
     for one in loads:
-        found.setdefault((one.name, one.engine, one.pattern, one.block_size, one.direct, one.depth), one)
-    yield from found.values()
+        key = (one.name, one.group, one.engine, one.pattern, one.block_size, one.direct, one.depth)
+        found.setdefault(key, []).append(one)
+    yield from ((alike[0], len(alike)) for alike in found.values())
 
 
 def _columns(item: Explained, of: str, *, alone: bool) -> Iterator[_Column]:
