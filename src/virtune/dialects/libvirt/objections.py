@@ -6,6 +6,7 @@ Only settings that virtune's changes can cause are checked: libvirt itself decid
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from virtune.dialects.libvirt.elements import bus_of, domain_element, target_of, threads_in
 from virtune.dialects.libvirt.words import DRIVER_ATTRIBUTES
@@ -53,6 +54,7 @@ def require_accepted(before: bytes, after: bytes) -> None:
         raise PlanError(f"libvirt or QEMU would refuse this: {said}", hint=hint)
 
 
+@lru_cache(maxsize=4)  # what each finding would change is compared with the same text
 def objections(text: bytes) -> tuple[tuple[str, str], ...]:
     """Return the settings of a domain that would be refused, each with what to do about it (or nothing)."""
     domain = domain_element(read_document(text))

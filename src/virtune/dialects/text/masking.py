@@ -19,6 +19,9 @@ _SMALL_NAMES = re.compile(
 """The parts of a key's name that mark its value as secret. `user_data` is cloud-init's, with its passwords."""
 
 _NAMES = re.compile(_SMALL_NAMES.pattern, re.IGNORECASE)
+_PARTS = ("passw", "passphrase", "passcode", "adminpass", "secret", "token", "credential", "cookie")
+_REST = re.compile(r"key(?:safe|(?<=[a-z_.-]key))"), re.compile(r"user[_-]?data")
+"""Each of the names has one of these, for which a text is searched ten times as fast as for the names."""
 
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$")
 _WORD_MAX = 200
@@ -46,7 +49,7 @@ _LOOK_BACK = 4000
 _QEMU_SECRET = re.compile(r"\bsecret(?:_keyring)?\b[^\n]*|\{[^{}]*\bsecret(?:_keyring)?\b[^{}]*\}")
 _QEMU_DATA = re.compile(r"\bdata(?=(?:\\?[\"']|&quot;)?\s*[:=])")
 _CEPH_KEY = re.compile(r"(?<![\w.-])key=(?=[A-Za-z0-9+/\\]{16,})")
-_URL = re.compile(r"(?<=://)([^\s/@:%'\"<>]{1,200}[:%])[^\s/@'\"<>]{1,500}(?=@)")
+_URL = re.compile(r"://([^\s/@:%'\"<>]{1,200}[:%])[^\s/@'\"<>]{1,500}(?=@)")
 _ELEMENT = re.compile(r"<([A-Za-z][^<>]{0,2000})>([^<]*[^<\s][^<]*)</")
 _PAIR = re.compile(r"\bname[\"']?\s*[:=]\s*[\"']?([^\"'\n,<>]{1,200})[\"']?[ \t]*,?\s+[\"']?value[\"']?(?=\s*[:=])")
 _PAIR_TURNED = re.compile(r"\bvalue(?=\s*=\s*(?:'[^']*'|\"[^\"]*\")\s+name\s*=\s*(?:'([^']*)'|\"([^\"]*)\"))")
@@ -77,8 +80,7 @@ def _hidden(text: str) -> str:
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield where secrets begin and end; some may overlap."""
-    # in small letters names are found ten times as fast; only of ASCII these are as many
-    named = [*(_SMALL_NAMES.finditer(text.lower()) if text.isascii() else _NAMES.finditer(text))]
+    named = [*_named(text)]
     if named:  # else there is no secret of QEMU's and no pair either: most texts are looked through but once
         yield from _of_names(text, named)
         for thing in _QEMU_SECRET.finditer(text):
@@ -91,6 +93,16 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
         yield from ((found.end(1), found.end()) for found in _URL.finditer(text))
     if "-----BEGIN" in text:
         yield from (found.span(1) for found in _PEM.finditer(text))
+
+
+def _named(text: str) -> Iterator[re.Match[str]]:
+    """Find the names. In small letters they are found ten times as fast; only of ASCII these are as many."""
+    if not text.isascii():
+        return _NAMES.finditer(text)
+    small = text.lower()
+    if any(part in small for part in _PARTS) or any(rest.search(small) for rest in _REST):
+        return _SMALL_NAMES.finditer(small)
+    return iter(())
 
 
 def _of_names(text: str, named: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
