@@ -11,6 +11,8 @@ from pathlib import Path
 
 from virtune.shell import EXTRAS, missing_module
 
+_EXAMPLES = "docs/guide/examples"
+
 _COUNTED = """
 import atexit, gc, sys
 def collections():
@@ -33,6 +35,21 @@ def test_python_hardly_looks_for_cycles_where_there_are_none() -> None:
     assert left_alone > 10_000, "it looks for cycles in all that there is as it ends"
 
 
+_LOADED = """
+import atexit, sys
+from virtune.__main__ import main
+heavy = ("asyncio", "numpy", "pydantic", "qemu", "scipy", "sqlalchemy", "textual")
+atexit.register(lambda: print("loaded:", *(name for name in heavy if name in sys.modules)))
+main()
+"""
+
+
+def test_an_audit_of_files_loads_nothing_that_only_a_monitor_or_a_store_needs() -> None:
+    words = ["audit", f"{_EXAMPLES}/web1.xml", "--fail-on", "never"]
+    done = subprocess.run([sys.executable, "-c", _LOADED, *words], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "loaded:", done.stderr
+
+
 _SMALL = """
 import sys
 from virtune.shell import EXTRAS
@@ -50,8 +67,6 @@ for words in sys.argv[1:]:
         code = end.code
     print("=>", words, "=>", code or 0)
 """
-
-_EXAMPLES = "docs/guide/examples"
 
 
 def _small(place: Path, *commands: str) -> tuple[dict[str, int], str]:

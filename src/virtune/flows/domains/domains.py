@@ -14,9 +14,6 @@ from typing import TypeVar
 from virtune import bounded
 from virtune.advise.audit import audit, rules
 from virtune.bench.live.emulators import Emulator, emulator_called, folder_of
-from virtune.bench.live.monitor import monitored
-from virtune.bench.verify import opened
-from virtune.bench.volumes import proxmox_storages
 from virtune.dialects.language import Language
 from virtune.dialects.languages import SUFFIXES, language_of
 from virtune.dialects.libvirt.alter import LIBVIRT
@@ -134,6 +131,8 @@ def _told_by(sockets: Sequence[Path]) -> tuple[tuple[str, str], LiveVm | None]:
     """Return a VM's state with its reason, and what the first monitor that answers tells of it; None where none
     does.
     """
+    from virtune.bench.live.monitor import monitored  # half of what loads, and most domains are asked of no monitor
+
     for place in sockets:
         with contextlib.suppress(PreconditionError, RigError), monitored(place, paused_too=True) as view:
             return view.state, view.vm
@@ -273,8 +272,11 @@ def _of_this_host(domain: Domain, language: Language) -> Domain:
         for one in domain.disks
     )
     domain = replace(domain, disks=tuple(disks))
-    with contextlib.suppress(PreconditionError):  # a user may not read them: then their types are not known
-        domain = placed(domain, proxmox_storages()) if language is PROXMOX else domain
+    if language is PROXMOX:
+        from virtune.bench.volumes import proxmox_storages
+
+        with contextlib.suppress(PreconditionError):  # a user may not read them: then their types are not known
+            domain = placed(domain, proxmox_storages())
     return domain
 
 
@@ -356,6 +358,8 @@ def _running(state: tuple[str, str], live: Domain, process: Process | None) -> R
     """Return a running VM by its state with the reason, as it is now, and by its process where that is seen."""
     if process is None:
         return Running(state=state[0], reason=state[1], live=live)
+    from virtune.bench.verify import opened
+
     rings, nodes = process.rings(), disks_of_argv(process.argv())
     shown = []
     for disk in live.disks:
