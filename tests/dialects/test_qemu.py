@@ -58,6 +58,8 @@ def test_limits_are_a_node_of_their_own_on_top() -> None:
     ]  # fmt: skip
     assert commands[2].arguments["limits"] == {"iops-total": 500}
     assert commands[-1].arguments["node-name"] == "limit0"
+    unmaps = nodes(Stack(disk=Disk(throttle_iops=500, discard="unmap")), PLACES)
+    assert {node["discard"] for node in unmaps.values()} == {"unmap"}, "a discard ends at the first without"
 
 
 def test_a_block_device_and_a_load_that_only_reads() -> None:

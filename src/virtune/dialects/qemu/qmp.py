@@ -97,6 +97,7 @@ def _disk_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
         group = {"qom-type": "throttle-group", "id": "limits0", "limits": asked}
         commands.append(Command(execute="object-add", arguments=group))
         node = {"driver": "throttle", "node-name": top, "throttle-group": "limits0", "file": FORMAT_NODE}
+        node |= {"discard": disk.discard}  # a discard ends at the first node that does not unmap
         commands.append(Command(execute="blockdev-add", arguments=node))
     return (*commands, *_export(stack, places, top))
 
