@@ -9,6 +9,7 @@ import ast
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,6 +31,7 @@ from virtune.bench.qemu.carried import (
     require_memory,
     through_device,
 )
+from virtune.bench.qemu.during import Discards, Migrations
 from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import images_check, spread_check
 from virtune.bench.qmp import Monitor
@@ -207,6 +209,29 @@ def takes_none() -> Check:
         return job.check()
 
 
+def discards_no_more() -> Check:
+    """A QEMU whose image's file did discards before they were to be measured."""
+    node = {"node-name": "file0-1", "driver-specific": {"discard-nb-ok": 7, "discard-bytes-ok": 7 * 2**20}}
+    job = Discards(lambda *_: [node], cast(Any, None), device="/dev/vda", size=0, top="format0-1", file="file0-1")
+    job.mark()
+    job.mark()
+    return job.check()
+
+
+def sends_zeros() -> Check:
+    """A QEMU that migrates a VM whose memory was never written."""
+    pages = count(1, 1000)
+
+    def ask(*_: object) -> Any:
+        ram = {"normal-bytes": 40960, "duplicate": next(pages), "page-size": 4096, "dirty-sync-count": 1}
+        return {"status": "active", "ram": ram}
+
+    job = Migrations(ask, cast(Any, None))
+    job.mark()
+    job.mark()
+    return job.check()
+
+
 NODES = ("format0", COPY_NODE)
 
 
@@ -314,6 +339,8 @@ LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (DomainJob.check, "disk.during", lambda: [no_further("backup")]),
     (Snapshots.check, "disk.during", lambda: [takes_none()]),
     (DomainSnapshots.check, "disk.during", lambda: [puts_none_above()]),
+    (Discards.check, "disk.during", lambda: [discards_no_more()]),
+    (Migrations.check, "disk.during", lambda: [sends_zeros()]),
 ]  # fmt: skip
 
 PROVEN_UNDER_LOAD = {("export_checks", "export.iothread"), ("_second_check", "disks.count")}

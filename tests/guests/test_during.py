@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A block job beside a load: at work in all of the measured time, gone afterwards, and said where it fails."""
+"""A block job beside a load, discards, a migration: at work while it is measured, gone after it, or said."""
 
 import filecmp
 import hashlib
@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,13 @@ from tests.beside import qemu_beside
 from tests.conftest import SPAN, User, bare_guest, eventually, marked_processes
 from tests.guests.conftest import TCG
 from tests.guests.rig_parts import GUEST, MIB, found, ground
+from tests.guests.rig_parts import load as fio
 
 from virtune import shell
 from virtune.bench.during import IMAGE
 from virtune.bench.port import LoadJob, LoadOutput
 from virtune.bench.qemu.load import BareBench
-from virtune.bench.qemu.rig import BareSession
+from virtune.bench.qemu.rig import BareSession, GuestSession
 from virtune.bench.scratch import Scratch
 from virtune.dialects.qemu.images import chain_of
 from virtune.fio.generator import Clients
@@ -30,7 +32,7 @@ from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.contradictions import contradictions
 from virtune.model.errors import LoadError
-from virtune.model.stack import Device, Disk, During, Machine, Stack
+from virtune.model.stack import IN_LINUX, Bus, Device, Disk, During, Machine, Stack
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
@@ -160,13 +162,87 @@ def test_a_copy_that_finds_no_room_fails_the_load_with_its_reason(
         assert found(load(bench).checks)["disk.during"] == "backup", "the next one is not disturbed by it"
 
 
-def test_what_no_job_can_copy_is_refused_beforehand() -> None:
-    backup = Stack(rig="qemu", during="backup")
-    assert contradictions(backup) == ()
+@pytest.mark.parametrize("beside", [False, True], ids=["installed", "beside"])
+@pytest.mark.parametrize(
+    ("bus", "disk"),
+    [("virtio-blk", Disk(throttle_iops=500)), ("virtio-scsi", Disk(format="qcow2"))],
+    ids=["blk-raw-limited", "scsi-qcow2"],
+)
+def test_a_guest_discards_behind_the_loaded_blocks_alone(
+    rig: GuestSession, one_warden: shell.Warden, scratch_directory: Path, bus: Bus, disk: Disk, *, beside: bool
+) -> None:
+    machine = Machine(emulator=qemu_beside() if beside else None)
+    stack = replace(GUEST, machine=machine, device=Device(bus=bus), disk=replace(disk, discard="unmap"))
+    with Scratch(scratch_directory, span_bytes=SPAN, say=lambda _: None) as scratch:
+        image, raw = scratch.image_for(disk, one_warden), scratch.image_for(Disk(), one_warden)
+        whole, inode = hashlib.sha256(raw.read_bytes()).digest(), image.stat().st_ino
+        with rig.up(replace(stack, during="discard"), ground(image)) as bench:
+            loaded = fio(bench, seconds=2)
+            (check,) = (one for one in loaded.checks if one.setting == "disk.during")
+            assert (found(loaded.checks)["disk.during"], "discards of" in check.proof) == ("discard", True), check
+            (job,) = json.loads(loaded.output)["jobs"]
+            assert (job["read"]["total_ios"] > 0, job["write"]["total_ios"], job["trim"]["total_ios"]) == (True, 0, 0)
+            sectors = bench.vm.guest.run(
+                ["cat", f"/sys/block/{Path(bench.seen['device']).name}/size"], timeout_seconds=20
+            )
+            assert int(sectors.stdout) * 512 == SPAN, "the zone is gone"
+        subprocess.run(["qemu-img", "compare", "-f", disk.format, "-F", "raw", image, raw], check=True)
+        assert hashlib.sha256(raw.read_bytes()).digest() == whole
+        with rig.up(replace(stack, during="none"), ground(image)) as bench:
+            assert "disk.during" not in found(fio(bench, seconds=0.3).checks)
+            assert bench.changeover is not None
+            assert bench.changeover.swapped is not None, "the machine goes on"
+        assert scratch.image_for(disk, one_warden).stat().st_ino == inode, "it need not be made anew"
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["installed", "beside"])
+def test_a_vm_is_migrated_beside_its_load_and_goes_on(rig: GuestSession, image: Path, *, beside: bool) -> None:
+    stack = replace(GUEST, machine=Machine(emulator=qemu_beside() if beside else None))
+    for _ in range(2):  # its memory is filled once
+        with rig.up(replace(stack, during="migration"), ground(image)) as bench:
+            loaded = fio(bench, seconds=4)
+            (check,) = (one for one in loaded.checks if one.setting == "disk.during")
+            assert found(loaded.checks)["disk.during"] == "migration", check
+            assert " 0 syncs" not in check.proof, check
+            assert bench.vm.monitor.execute("query-migrate")["status"] == "cancelled"
+            assert bench.vm.monitor.execute("query-status")["running"]
+    with rig.up(stack, ground(image)) as bench:
+        assert "disk.during" not in found(fio(bench, seconds=0.3).checks)
+        assert bench.changeover is not None
+        assert bench.changeover.swapped is not None, "the machine goes on"
+
+
+def test_a_guest_whose_memory_cannot_be_filled_is_not_migrated(rig: GuestSession, image: Path) -> None:
+    with rig.up(replace(GUEST, during="migration"), ground(image)) as bench:
+        run = partial(bench.vm.guest.run, timeout_seconds=60)
+        taken = "mkdir /taken && mount -t tmpfs -o size=100% taken /taken && fallocate -l 240M /taken/half"
+        assert run(["sh", "-c", taken]).status == 0
+        try:
+            with pytest.raises(LoadError, match="free to be filled, and a migration of zeros"):
+                fio(bench, seconds=1)
+        finally:
+            assert run(["umount", "/taken"]).status == 0
+
+
+def test_what_cannot_be_beside_a_load_is_refused_beforehand() -> None:
+    backup, linux = Stack(rig="qemu", during="backup"), Stack(rig="qemu", machine=Machine(system="linux"))
+    discard, migration = (
+        replace(linux, during="discard", disk=Disk(discard="unmap")),
+        replace(linux, during="migration"),
+    )
+    assert contradictions(backup) == contradictions(discard) == contradictions(migration) == ()
+    bare, nvme = Machine(system="bare"), Device(bus="nvme")
     for wrong, why in (
+        (replace(discard, disk=Disk()), "needs disk.discard=unmap"),
+        (replace(discard, device=nvme), "no guest sees that"),
+        (replace(discard, machine=bare), "programs in a test guest"),
+        (replace(migration, machine=bare), "programs in a test guest"),
+        (replace(migration, device=nvme), "migrates no VM with"),
+        (replace(Stack(rig="libvirt", domain="web1"), during="migration"), "programs in a test guest"),
+        (replace(migration, guests=2), "one disk of one guest"),
         (replace(backup, disks=2), "one disk of one guest"),
         (replace(backup, idle_guests=1), "one disk of one guest"),
-        (replace(backup, disk=Disk(backend="null-co")), "copies an image"),
+        (replace(backup, disk=Disk(backend="null-co")), "needs an image"),
         (replace(backup, during="mirror", disk=Disk(throttle_iops=9)), "with a limit is the limit"),
         (replace(backup, during="snapshot", disk=Disk(throttle_iops=9)), "merges a snapshot into only"),
         (replace(backup, rig="storage-daemon"), "belongs to rig=qemu"),
@@ -174,7 +250,8 @@ def test_what_no_job_can_copy_is_refused_beforehand() -> None:
         assert any(why in one for one in contradictions(wrong)), why
 
 
-SHORT = ("--rig", "qemu", "--set", "guest.system=bare", "--ramp", "0.2")
+QEMU = ("--rig", "qemu", "--ramp", "0.2")
+SHORT = (*QEMU, "--set", "guest.system=bare")
 
 
 @pytest.mark.once
@@ -190,22 +267,31 @@ def test_none_and_a_backup_are_compared_and_each_is_what_was_asked_for(user: Use
     disk.write_bytes(bytes(MIB))
     target = ("--target", str(disk), "--set", "disk.during=backup", "--rounds", "1")
     said = user.run("compare", "measure", *SHORT, *target, status=3).stderr
-    assert "disk.during copies a scratch image to another of its size" in said
+    assert "disk.during copies a scratch image to another of its size, or lets it grow" in said
     disk.unlink()
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", ["mirror", "snapshot"])
+@pytest.mark.parametrize("kind", ["mirror", "snapshot", "discard", "migration"])
 def test_a_run_that_is_killed_leaves_neither_a_job_nor_its_image_after_clean(kind: During, tmp_path: Path) -> None:
     place = tmp_path / "scratch"
     place.mkdir()
     user = User(tmp_path, place, once=True)
     words = ("--set", f"disk.during={kind}", "--rounds", "1", "--seconds", "60", "-q")
-    process = user.start("compare", "measure", *SHORT, *words)
-    assert eventually(lambda: any("qemu-system" in line for line in marked_processes()), seconds=100)
-    assert list(place.glob(f"virtune-*-disk{IMAGE + 1}*"))
+    system = ("--set", "disk.discard=unmap") if kind in IN_LINUX else ("--set", "guest.system=bare")
+    others = set(marked_processes())  # the machine of this module
+    process = user.start("compare", "measure", *QEMU, *system, *words)
+
+    def at_work() -> bool:
+        if kind == "discard":
+            return any(one.stat().st_size > SPAN for one in place.glob("*.raw"))
+        program = "cat" if kind == "migration" else "qemu-system"
+        return any(line.split()[1].startswith(program) for line in {*marked_processes()} - others)
+
+    assert eventually(at_work, seconds=100)
+    assert kind in IN_LINUX or list(place.glob(f"virtune-*-disk{IMAGE + 1}*"))
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=90)
-    assert eventually(lambda: not marked_processes(), seconds=100)
+    assert eventually(lambda: {*marked_processes()} <= others, seconds=100)
     user.run("host", "clean", "--images", "--scratch", str(place))
     assert not list(place.iterdir())

@@ -51,14 +51,14 @@ Ask = Callable[[str, Mapping[str, Any]], Any]
 
 
 class DuringLoad(abc.ABC):
-    """What one kind of job does to a disk, with the image `copy`. `run` begins and ends it, `tend` keeps it at work,
+    """What one kind of job does to a disk, or to its VM. `run` begins and ends it, `tend` keeps it at work,
     `mark` is called when the measured time begins and when it ends.
     """
 
     shown_by = "QMP query-jobs"
 
-    def __init__(self, kind: During, copy: Path) -> None:
-        self._kind, self._copy = kind, copy
+    def __init__(self, kind: During) -> None:
+        self._kind = kind
         self._passes = self._before = self._copied = 0
         self._marks: list[tuple[int, ...]] = []
 
@@ -79,11 +79,15 @@ class DuringLoad(abc.ABC):
 
     def check(self) -> Check:
         """Check that the job made progress within the measured time, or until the end of a load that ended before."""
-        (copied,) = self._done()
+        at_work, proof = self._progress()
         none = "none" if len(self._marks) > 1 else None
+        return Check("disk.during", self._kind, self._kind if at_work else none, f"{self.shown_by}: {proof}")
+
+    def _progress(self) -> tuple[bool, str]:
+        """Say whether there was any, and which."""
+        (copied,) = self._done()
         again = f", begun {self._passes} times" if self._passes > 1 else ""
-        proof = f"{self.shown_by}: {format_bytes(copied)} copied {UNDER_LOAD} by {self._kind}{again}"
-        return Check("disk.during", self._kind, self._kind if copied > 0 else none, proof)
+        return copied > 0, f"{format_bytes(copied)} copied {UNDER_LOAD} by {self._kind}{again}"
 
     def _counts(self) -> tuple[int, ...]:
         return (self._copied,)
@@ -98,8 +102,8 @@ class BlockJob(DuringLoad):
     """A job of QEMU's that copies the node `source` to the image `copy`."""
 
     def __init__(self, kind: During, ask: Ask, *, source: str, copy: Path, disk: Disk) -> None:
-        super().__init__(kind, copy)
-        self._ask, self._source, self._disk = ask, source, disk
+        super().__init__(kind)
+        self._ask, self._source, self._copy, self._disk = ask, source, copy, disk
         self._cancelled = False
 
     @contextlib.contextmanager
@@ -167,16 +171,11 @@ class SnapshotsInTurn(DuringLoad):
     _taken = _merged = 0
     _until = 0.0
 
-    def check(self) -> Check:
-        """Check that snapshots were taken, or merged, or one was on its way to be, within the measured time, or until
-        the end of a load that ended before.
-        """
+    def _progress(self) -> tuple[bool, str]:
+        """Say whether snapshots were taken, or merged, or one was on its way to be."""
         taken, merged, copied = self._done()
-        none = "none" if len(self._marks) > 1 else None
-        proof = f"{self.shown_by}: {taken} snapshots taken and {merged} merged {UNDER_LOAD}"
-        proof += f", {format_bytes(copied)} written back by merges"
-        found = self._kind if taken or merged or copied else none
-        return Check("disk.during", self._kind, found, proof)
+        proof = f"{taken} snapshots taken and {merged} merged {UNDER_LOAD}"
+        return any((taken, merged, copied)), f"{proof}, {format_bytes(copied)} written back by merges"
 
     @abc.abstractmethod
     def _begin(self) -> None:

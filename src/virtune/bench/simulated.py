@@ -44,6 +44,8 @@ EFFECTS: Mapping[tuple[str, str], float] = {
     ("disk.during", "backup"): 0.70,
     ("disk.during", "mirror"): 0.75,
     ("disk.during", "snapshot"): 0.60,
+    ("disk.during", "discard"): 0.50,
+    ("disk.during", "migration"): 0.90,
     ("disk.export", "fuse"): 0.80,
     ("disk.export", "vhost-user-blk"): 1.30,
 }

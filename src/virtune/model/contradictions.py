@@ -217,13 +217,21 @@ def _during_contradictions(stack: stacks.Stack) -> Iterator[str]:
         return
     if stack.disks > 1 or stack.guests + stack.idle_guests > 1:
         yield "disk.during is of one disk of one guest here: leave out disks.count, guests.count and guests.idle"
-    if stack.disk.backend != "file":
-        yield f"disk.during copies an image, and backend={stack.disk.backend} has none here"
+    if stack.disk.backend != "file" and stack.during != "migration":
+        yield f"disk.during={stack.during} needs an image, and backend={stack.disk.backend} has none here"
     if stack.kind.users_guest and stack.during == "snapshot" and stack.disk.detect_zeroes != "off":
         yield "libvirt opens a snapshot without detect_zeroes, whatever the disk has"
     if stack.during in ("mirror", "snapshot") and stack.disk.limits and not stack.kind.users_guest:
         what = {"mirror": "mirrors", "snapshot": "merges a snapshot into"}[stack.during]
         yield f"QEMU {what} only what a device stands on, which with a limit is the limit: leave out disk.throttle_*"
+    if stack.during in stacks.IN_LINUX and (stack.kind.users_guest or stack.machine.is_bare):
+        yield f"disk.during={stack.during} needs programs in a test guest: rig=qemu with guest.system=linux has them"
+    if stack.during == "discard" and stack.disk.discard != "unmap":
+        yield "QEMU drops what a guest discards, so disk.during=discard needs disk.discard=unmap"
+    if stack.during == "discard" and stack.device.bus not in _IN_THREADS:
+        yield f"the disk grows for disk.during=discard, and no guest sees that of a disk on {stack.device.bus}"
+    if stack.during == "migration" and stack.device.bus == "nvme":
+        yield "QEMU migrates no VM with an NVMe disk: disk.during=migration needs another device.bus"
 
 
 def _limit_contradictions(disk: stacks.Disk) -> Iterator[str]:

@@ -174,8 +174,13 @@ Scheduler = Literal["none", "mq-deadline", "kyber", "bfq"]
 CacheState = Literal["cold", "warm", "as-found"]
 """How much of an image is in the host's page cache when a trial begins."""
 
-During = Literal["none", "backup", "mirror", "snapshot"]
-"""The block job that copies a guest's disk while that is loaded, or snapshots that are taken of it and merged."""
+During = Literal["none", "backup", "mirror", "snapshot", "discard", "migration"]
+"""The block job that copies a guest's disk while that is loaded, snapshots that are taken of it and merged, what the
+guest discards, or migrations of its VM.
+"""
+
+IN_LINUX: frozenset[During] = frozenset({"discard", "migration"})
+"""What is at work beside a load only in a test guest with Linux."""
 
 OF_BUS: Mapping[str, tuple[str, ...]] = {
     "virtio-blk": ("num_queues", "queue_size", "packed", "event_idx"),

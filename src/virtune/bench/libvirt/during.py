@@ -48,8 +48,8 @@ class DomainJob(DuringLoad):
     shown_by = "virsh blockjob"
 
     def __init__(self, kind: During, virsh: Virsh, uuid: str, target: str, copy: Path) -> None:
-        super().__init__(kind, copy)
-        self._virsh, self._disk = virsh, (uuid, target)
+        super().__init__(kind)
+        self._virsh, self._disk, self._copy = virsh, (uuid, target), copy
         self._kept = virsh
         self._asked = 0.0
 

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from virtune.bench.during import BlockJob, Snapshots
+from virtune.bench.during import BlockJob, DuringLoad, Snapshots
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.machine import PROGRAM, Accelerator, QemuGuest
+from virtune.bench.qemu.during import Discards, Migrations
+from virtune.bench.qemu.machine import PROGRAM, Accelerator, QemuGuest, Vm
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify import (
     RingOwners,
@@ -60,7 +61,7 @@ from virtune.dialects.qemu.guest import (
     top_node,
 )
 from virtune.dialects.qemu.images import files_of
-from virtune.dialects.qemu.qmp import FORMAT_NODE, Command, DaemonPlaces, undo_commands
+from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, Command, DaemonPlaces, undo_commands
 from virtune.model.contradictions import settings_of_second, stack_of_disk
 from virtune.model.counters import thread_role
 from virtune.model.errors import RigError
@@ -595,8 +596,14 @@ class Carried:
             self._execute(command.execute, command.arguments)
         self._nodes = ()
 
-    def job(self, stack: Stack, ground: DiskImageSpec) -> BlockJob | None:
-        """Return the block job that is to be at work under load; it works on the disk below its limits."""
+    def job(self, stack: Stack, ground: DiskImageSpec) -> DuringLoad | None:
+        """Return what is to be at work under load; a block job works on the disk below its limits."""
+        if stack.during == "discard" and isinstance(self.vm, Vm):
+            nodes = {"top": top_node(self._nodes), "file": node_of_turn(FILE_NODE, self._turn)}
+            device, size = self.seen["device"], ground.size_bytes
+            return Discards(self._execute, self.vm.guest, device=device, size=size, **nodes)
+        if stack.during == "migration" and isinstance(self.vm, Vm):
+            return Migrations(self._execute, self.vm.guest)
         if stack.during == "none" or ground.copy is None:
             return None
         source = node_of_turn(FORMAT_NODE, self._turn)
@@ -701,9 +708,9 @@ class Carried:
 
 def writable(stack: Stack, ground: DiskImageSpec) -> bool:
     """Whether the guest may write to its disk: QEMU has no read-only disks on IDE and AHCI, and merges a snapshot
-    into no other.
+    into no other, and what is discarded beside the load is written too.
     """
-    return ground.writes or stack.device.bus in WRITABLE or stack.during == "snapshot"
+    return ground.writes or stack.device.bus in WRITABLE or stack.during in ("snapshot", "discard")
 
 
 def first_of(stack: Stack, ground: DiskImageSpec) -> tuple[Command, ...]:

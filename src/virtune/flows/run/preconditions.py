@@ -360,9 +360,9 @@ def _require_plain(study: Study) -> None:
             "host.neighbour=io loads the disk below scratch images, and a scratch volume has none beside it",
             hint="a directory on the same disk: `--scratch DIR`",
         )
-    if any(stack.during != "none" for stack in plain):
+    if any(stack.during not in ("none", "migration") for stack in plain):
         raise RefusedTargetError(
-            f"disk.during copies a scratch image to another of its size, and {what}",
+            f"disk.during copies a scratch image to another of its size, or lets it grow, and {what}",
             hint="disk.place=scratch in that arm, or a scratch image: no --target, and `--scratch DIR`",
         )
     if any(stack.disk.filesystem != "none" for stack in plain):
