@@ -10,6 +10,7 @@ session ends all processes with the mark when virtune is gone, even if it was ki
 import codecs
 import contextlib
 import os
+import platform
 import re
 import secrets
 import select
@@ -135,6 +136,13 @@ def find(program: str) -> str:
 
         raise MissingToolError(f"`{program}` is not installed", hint=hint_for(program))
     return path
+
+
+def require_x86_64() -> None:
+    """Raise MissingToolError on a host that virtune has no guest for."""
+    if (machine := platform.machine()) != "x86_64":
+        hint = "`--rig vhost-user` loads QEMU's block layer as a guest does"
+        raise MissingToolError(f"virtune's own guests are for x86_64 only, and this host is {machine}", hint=hint)
 
 
 def find_ansible(program: str, beyond: Path = Path(sys.executable).parent) -> str:

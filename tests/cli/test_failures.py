@@ -164,6 +164,15 @@ def test_too_little_memory_is_said_before_anything_is_loaded(limit: str, says: s
     assert (done.returncode, done.stderr.strip()) == (status, says)
 
 
+def test_a_host_that_is_no_pc_is_told_so_before_anything_is_installed_or_built_for_a_guest() -> None:
+    words = ["setarch", "i686", *VIRTUNE, "compare", "measure", "--rig", "qemu", "--set", "guest.system=bare"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    said = "error: virtune's own guests are for x86_64 only, and this host is i686\n\nhint: `--rig vhost-user` "
+    assert said in done.stderr
+    assert "installed" not in done.stderr
+
+
 def test_a_reader_that_goes_away_ends_it_quietly() -> None:
     done = piped(("host", "knobs"), script="{virtune} | head -n 1")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")

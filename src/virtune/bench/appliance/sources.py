@@ -11,7 +11,6 @@ and guest run the same program.
 """
 
 import os
-import platform
 import re
 import shutil
 import struct
@@ -254,8 +253,7 @@ def find_sources(
     `package` is the distribution's kernel if no other is named. `kernel` is the user's own vmlinuz, `modules` the
     directory of its modules (`/lib/modules/RELEASE`). Raises PreconditionError or MissingToolError with what to do.
     """
-    if platform.machine() != "x86_64":
-        raise PreconditionError(f"an appliance is made for x86_64 only, and this host is {platform.machine()}")
+    shell.require_x86_64()
     if kernel is None:
         kernel, found = _packaged_kernel(packages, package)
     else:

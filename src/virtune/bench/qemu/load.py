@@ -160,6 +160,7 @@ _END_SECONDS = 1.0
 
 def find_guest(places: Sequence[Path] = PLACES) -> Path:
     """Return the path of the guest; raises MissingToolError with how to get it, and what works without it."""
+    shell.require_x86_64()
     for place in places:
         if (found := place / GUEST).is_file():
             return found

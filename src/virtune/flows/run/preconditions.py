@@ -235,6 +235,7 @@ def require_programs(study: Study, say: Say) -> None:
             find_maker(program)
     machines = {arm.stack.machine for arm in study.arms if arm.stack.kind.own_guest}
     for emulator in {machine.emulator for machine in machines}:
+        shell.require_x86_64()
         program = shell.find(emulator or "qemu-system-x86_64")
         if emulator is not None:
             _require_trusted(emulator, Path(program).resolve(), say)
