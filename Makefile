@@ -55,11 +55,11 @@ lock: ready  ## Renew the locked requirements
 docs: ready  ## Write the generated reference pages again
 	$(VENV)/python -m tools.reference
 
-release: ready  ## Build the source archive and the wheel of HEAD twice, compare them, and write checksums and bills of materials
-	$(VENV)/python -m tools.release dist
+release: ready  ## Build the source archive and the wheel of HEAD twice, compare them, and write checksums and bills of materials (ARCH=aarch64: its wheel too)
+	$(VENV)/python -m tools.release dist $(ARCH)
 
-deb: release  ## Build a Debian package of it, for the Python of this distribution
-	$(VENV)/python -m tools.deb
+deb: release  ## Build a Debian package of it, for the Python of this distribution or another (PYTHON=3.13)
+	$(VENV)/python -m tools.deb $(PYTHON)
 
 rpm: release  ## Build an rpm package of it, for Python PYTHON (3.12) of Fedora, RHEL or openSUSE; needs rpmbuild
 	$(VENV)/python -m tools.rpm $(PYTHON)

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCES = {
-    "bookworm": "deb http://deb.debian.org/debian bookworm main",
-    "trixie": "deb http://deb.debian.org/debian trixie main",
+    "bookworm": (
+        "deb http://deb.debian.org/debian bookworm main",
+        "deb http://deb.debian.org/debian-security bookworm-security main",
+    ),
+    "trixie": ("deb http://deb.debian.org/debian trixie main",),
     # Debian has no key of Ubuntu's; nothing of it runs outside of the test
-    "noble": "deb [trusted=yes] http://archive.ubuntu.com/ubuntu noble main universe",
+    "noble": ("deb [trusted=yes] http://archive.ubuntu.com/ubuntu noble main universe",),
 }
 
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -48,7 +51,7 @@ def fresh_root(place: Path, suite: str) -> Iterator[FreshRoot]:
     """Make one, which is gone afterwards."""
     root = place / suite
     try:
-        subprocess.run(["mmdebstrap", "-q", "--variant=apt", suite, str(root), SOURCES[suite]], check=True)
+        subprocess.run(["mmdebstrap", "-q", "--variant=apt", suite, str(root), *SOURCES[suite]], check=True)
         made = FreshRoot(root)
         made.run("apt-get", "update", "-q")
         made.install("ca-certificates")

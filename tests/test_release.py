@@ -28,6 +28,9 @@ def test_the_bill_names_the_crates_that_are_linked_in_and_each_has_its_licence()
     assert not names & {"proptest", "tempfile", "syn", "windows-sys"}, (
         "only tests, macros or other systems need these"
     )
+    elsewhere = {one["name"] for one in _bill(_crates(LOADGEN, "aarch64"))["components"]}
+    assert "virtune-load" in elsewhere
+    assert "virtune-guest" not in elsewhere, "it is a PC"
     texts = _licences(crates)
     for one in bill["components"]:
         assert one["licenses"][0]["expression"] not in {"NOASSERTION", ""}, one["name"]
@@ -55,6 +58,44 @@ def test_a_wheel_carries_the_generator_the_guest_and_the_demo(wheel: Path, tmp_p
     assert "virtune-demo" in (info / "entry_points.txt").read_text()
 
 
+TOOLCHAIN = (
+    "rustc-web", "cargo-web", "libstd-rust-web-dev:arm64", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross",
+    "qemu-user-static", "python3-venv",
+)  # fmt: skip
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.long(always="the bill of aarch64 is read above; a root with its compiler and a build take minutes")
+def test_a_wheel_for_aarch64_has_a_generator_that_loads_a_disk(tmp_path: Path) -> None:
+    with fresh_root(tmp_path, "bookworm") as system:
+        system.run("dpkg", "--add-architecture", "arm64")
+        system.run("apt-get", "update", "-q")
+        system.install(*TOOLCHAIN)
+        subprocess.run(["git", "clone", "-q", ".", system.path / "root/virtune"], check=True)
+        system.run("python3", "-m", "venv", "/root/venv")
+        system.run("/root/venv/bin/pip", "install", "-q", "hatchling")
+        asked = ("VIRTUNE_MACHINE=aarch64", "VIRTUNE_PROGRAMS=required")
+        build = ("/root/venv/bin/python", "-m", "hatchling", "build", "-t", "wheel", "-d", "/root/dist")
+        system.run("env", "-C", "/root/virtune", *asked, *build, seconds=1800)
+        (wheel,) = (system.path / "root/dist").glob("*.whl")
+        assert wheel.name.endswith("-py3-none-manylinux2014_aarch64.manylinux_2_17_aarch64.whl")
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(tmp_path / "in")
+        (load,) = (tmp_path / "in").glob("*.data/scripts/virtune-load")
+        assert list((tmp_path / "in").glob("*.data/*")) == [load.parent], "a guest is a PC"
+        load.chmod(0o755)
+        emulated = tmp_path / "bin" / "virtune-load"
+        emulated.parent.mkdir()
+        emulated.write_text(f'#!/bin/sh\nexec {system.path}/usr/bin/qemu-aarch64-static {load} "$@"\n')
+        emulated.chmod(0o755)
+        words = [sys.executable, "-m", "virtune", "compare", "measure", "--rig", "vhost-user", "--rounds", "1"]
+        words += ["--seconds", "1s", "--span", "16M", "--scratch", str(tmp_path), "--store", str(tmp_path / "store")]
+        path = f"{emulated.parent}:{os.environ['PATH']}"
+        done = subprocess.run(words, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "settings verified" in done.stdout
+
+
 def test_what_the_package_starts_takes_the_options_that_it_gives() -> None:
     serve = filled().commands["serve"]
     known = {word for parameter in serve.params for word in parameter.opts}
@@ -73,7 +114,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def package(wheel: Path) -> Path:
-    made("deb", wheel, wheel.parent)
+    made("deb", "", wheel, wheel.parent)
     return next(wheel.parent.glob("*.deb"))
 
 
@@ -93,23 +134,48 @@ QUICK = ("--rounds", "6", "--seconds", "200ms", "--span", "16M", "--scratch", "/
 ARMS = ("--arm", "a:disk.aio=threads", "--arm", "b:disk.aio=native", "--rig", "storage-daemon")
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.long(always="its parts are read above; a package takes minutes, most of them to compress")
-def test_the_debian_package_has_its_pages_and_leaves_nothing_but_studies(package: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suite", "python"), [("bookworm", "3.11"), ("trixie", "3.13"), ("noble", "3.12")])
+def test_the_debian_package_has_its_pages_and_leaves_nothing_but_studies(
+    suite: str, python: str, wheel: Path, tmp_path: Path
+) -> None:
+    made("deb", python, wheel, tmp_path)
+    (package,) = tmp_path.glob("*.deb")
     told = subprocess.run(["dpkg-deb", "--contents", str(package)], check=True, capture_output=True, text=True).stdout
     for name in PAGES:
         assert f" ./{name}" in told, name
-    with fresh_root(tmp_path, platform.freedesktop_os_release()["VERSION_CODENAME"]) as system:
+    with fresh_root(tmp_path, suite) as system:
         shutil.copy(package, system.path / "tmp/virtune.deb")
+        shutil.copy(a_version_before(package, tmp_path), system.path / "tmp/before.deb")
         before = files_of(system)
-        system.install("/tmp/virtune.deb")
+        system.install("/tmp/before.deb")
         doctor = system.run("virtune", "host", "doctor")
         assert "ok       QEMU's block layer without a guest" in doctor
         assert "missing  libvirt's VMs: virsh; `apt-get install libvirt-clients`" in doctor
         kept_by_an_upgrade_and_a_removal(
-            system, before, ("dpkg", "--install", "/tmp/virtune.deb"), ("apt-get", "purge", "-y", "-q", "virtune")
+            system,
+            before,
+            ("apt-get", "install", "-y", "-q", "/tmp/virtune.deb"),
+            ("apt-get", "purge", "-y", "-q", "virtune"),
         )
 
 
+def a_version_before(package: Path, place: Path) -> Path:
+    """The same package as a version before it, which had a module more."""
+    tree, made = place / "before", place / "before.deb"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+    control = tree / "DEBIAN/control"
+    control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 0~", 1))
+    (modules,) = tree.glob("usr/lib/virtune/lib/python*/site-packages/virtune")
+    (modules / "gone").mkdir()
+    (modules / "gone/__init__.py").touch()
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, made], check=True)
+    shutil.rmtree(tree)
+    return made
+
+
+@pytest.mark.timeout(1800)
 @pytest.mark.long(always="the package of another kind is made from the same tree; a distribution takes minutes")
 def test_the_rpm_package_has_its_pages_and_leaves_nothing_but_studies(wheel: Path, tmp_path: Path) -> None:
     made("rpm", "3.12", wheel, tmp_path)
@@ -142,10 +208,17 @@ def kept_by_an_upgrade_and_a_removal(
     assert "<svg" in (system.path / "tmp/report.html").read_text()
     system.run(*upgrade)
     assert "12/12" in system.run("virtune", "show", "list")
+    assert not [name for name in files_of(system) if "virtune/gone" in name]
+    said = system.run("virtune-demo", "--budget", "60s", "--scratch", "/var/tmp/scratch", seconds=900)
+    assert re.search("trials count.*, settings verified", said), said
+    assert "<svg" in (system.path / "virtune-report.html").read_text()
     system.run("virtune", "host", "clean", "--images", "--scratch", "/var/tmp/scratch")
     system.run(*removal)
     left = {name for name in files_of(system) - before if "virtune" in name}
     assert left == {"root/.local/share/virtune", "root/.local/share/virtune/virtune.sqlite"}
+    kept = ("--store", str(system.path / "root/.local/share/virtune/virtune.sqlite"))
+    words = [sys.executable, "-m", "virtune", "show", "list", *kept]
+    assert "12/12" in subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.long(always="it has the package, which is tested above; a root and its archive take minutes")

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build the Debian package from the wheel of `tools.release`, for the Python of the distribution that builds it.
+"""Build the Debian package from the wheel of `tools.release`, for the Python of one distribution.
 
-    python -m tools.deb [WHEEL] [DIRECTORY]
+    python -m tools.deb [PYTHON] [WHEEL] [DIRECTORY]
 
-Needs cargo's wheel, dpkg-deb and a package index for what the lock file names.
+PYTHON (`3.13` is Debian 13's) is that of the distribution that builds it, where no other is named. Needs cargo's
+wheel, dpkg-deb and a package index for what the lock file names.
 """
 
 import email.utils
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -93,11 +95,12 @@ Comment:
 
 def main() -> None:
     """Write the package into DIRECTORY (`dist`), and say its name."""
-    wheel, place = source_and_place(sys.argv[1:], ".whl", "make release")
+    version = next(iter(sys.argv[1:]), "") or _python()
+    wheel, place = source_and_place(sys.argv[2:], f"_{platform.machine()}.whl", "make release")
     zsh = "usr/share/zsh/vendor-completions"
-    with laid_out(wheel, version=_python(), interpreter="python3", defaults=OPTIONS, zsh=zsh) as tree:
+    with laid_out(wheel, version=version, interpreter="python3", defaults=OPTIONS, zsh=zsh) as tree:
         _documents(tree)
-        name = _control(tree)
+        name = _control(tree, version)
         subprocess.run(
             ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", str(tree), str(place / name)], check=True
         )
@@ -114,9 +117,8 @@ def _documents(tree: Path) -> None:
     write_packed(about / "changelog.Debian.gz", f"{entry} -- {_maintainer()}  {when}\n")
 
 
-def _control(tree: Path) -> str:
-    """Write the control files; the name of the package's file."""
-    version = _python()
+def _control(tree: Path, version: str) -> str:
+    """Write the control files; the name of the package's file. `version` is Python's."""
     major, minor = version.split(".")
     machine = subprocess.run(
         ["dpkg", "--print-architecture"], check=True, capture_output=True, text=True

@@ -74,7 +74,7 @@ def main() -> None:
     """Write the package into DIRECTORY (`dist`), and say its name."""
     version = next(iter(sys.argv[1:]), "3.12")
     interpreter, machine = f"python{version}", platform.machine()
-    wheel, place = source_and_place(sys.argv[2:], ".whl", "make release")
+    wheel, place = source_and_place(sys.argv[2:], f"_{machine}.whl", "make release")
     zsh = "usr/share/zsh/site-functions"
     with laid_out(wheel, version=version, interpreter=interpreter, defaults=OPTIONS, zsh=zsh) as tree:
         write(tree / LICENCE, (ROOT / "LICENSE").read_text())

@@ -109,7 +109,8 @@ def _environment(wheel: Path, tree: Path, version: str, interpreter: str) -> Non
             0o755,
         )
     shutil.move(packages / "bin" / "virtune-load", home / "bin" / "virtune-load")
-    shutil.move(packages / "share" / "virtune", home / "share" / "virtune")
+    if (guest := packages / "share" / "virtune").exists():
+        shutil.move(guest, home / "share" / "virtune")
     (packages / ".lock").unlink(missing_ok=True)
     for rest in ("bin", "share"):
         shutil.rmtree(packages / rest, ignore_errors=True)

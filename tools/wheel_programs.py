@@ -5,6 +5,9 @@
 hatchling calls it (pyproject.toml). Both programs are linked statically, so that one wheel runs on every Linux of its
 architecture. Without cargo the wheel is one of Python only; `VIRTUNE_PROGRAMS=required` makes that an error. Their
 crates are written down as a CycloneDX bill of materials (PEP 770), with the texts of their licences.
+
+`VIRTUNE_MACHINE=aarch64` builds for another architecture than this host's, by the compiler that Debian names after
+it. The guest is a PC, so it is in the wheel of x86_64 only.
 """
 
 import json
@@ -32,7 +35,7 @@ class Programs(BuildHookInterface[Any]):
         required = os.environ.get("VIRTUNE_PROGRAMS") == "required"
         if version == "editable":
             return
-        root, machine = Path(self.root), platform.machine()
+        root, machine = Path(self.root), os.environ.get("VIRTUNE_MACHINE") or platform.machine()
         build_data["force_include"][str(root / "ansible")] = "virtune/ansible"
         if shutil.which("cargo") is None and not required:
             return
@@ -48,19 +51,23 @@ class Programs(BuildHookInterface[Any]):
         (place / "crates.cdx.json").write_text(json.dumps(_bill(crates), indent=1, sort_keys=True) + "\n")
         (place / "LICENSES-CRATES.txt").write_text(_licences(crates))
         build_data["shared_scripts"][str(load)] = load.name
-        build_data["shared_data"][str(guest)] = f"share/virtune/{guest.name}"
+        if guest is not None:
+            build_data["shared_data"][str(guest)] = f"share/virtune/{guest.name}"
         build_data["sbom_files"].append(str(place / "crates.cdx.json"))
         build_data["extra_metadata"][str(place / "LICENSES-CRATES.txt")] = "LICENSES-CRATES.txt"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-manylinux2014_{machine}.manylinux_2_17_{machine}"
 
 
-def _built(sources: Path, target: Path, machine: str) -> tuple[Path, Path]:
-    """Build the load generator and the guest without symbols and without a path of this machine in them."""
+def _built(sources: Path, target: Path, machine: str) -> tuple[Path, Path | None]:
+    """Build the load generator, and the guest for a PC, with no symbols and no path of this machine in them."""
     home = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
     kept = [f"--remap-path-prefix={home}=/cargo", f"--remap-path-prefix={sources}=/loadgen"]
     triple = f"{machine}-unknown-linux-gnu"
     environment = os.environ | {"CARGO_PROFILE_RELEASE_STRIP": "symbols", "CARGO_PROFILE_RELEASE_DEBUG": "0"}
+    if machine != platform.machine():
+        linker = f"CARGO_TARGET_{triple.upper().replace('-', '_')}_LINKER"
+        environment.setdefault(linker, f"{machine}-linux-gnu-gcc")
     words = [
         "--locked",
         "--manifest-path",
@@ -79,10 +86,13 @@ def _built(sources: Path, target: Path, machine: str) -> tuple[Path, Path]:
         )
 
     cargo("build", "-q", "--release", *words, flags=["-Ctarget-feature=+crt-static"])
+    load = target / triple / "release" / "virtune-load"
+    if machine != "x86_64":
+        return load, None
     cargo(
         "rustc", "-q", "--profile", "guest", "--package", "virtune-guest", *words, flags=["-Crelocation-model=static"]
     )
-    return target / triple / "release" / "virtune-load", target / triple / "guest" / "virtune-guest"
+    return load, target / triple / "guest" / "virtune-guest"
 
 
 def _crates(sources: Path, machine: str) -> list[Mapping[str, Any]]:
@@ -103,7 +113,8 @@ def _crates(sources: Path, machine: str) -> list[Mapping[str, Any]]:
     graph = json.loads(told.stdout)
     packages = {one["id"]: one for one in graph["packages"]}
     nodes = {one["id"]: one for one in graph["resolve"]["nodes"]}
-    reached, waiting = set[str](), [one for one in nodes if packages[one]["name"] in PACKAGES]
+    programs = PACKAGES if machine == "x86_64" else PACKAGES[:1]
+    reached, waiting = set[str](), [one for one in nodes if packages[one]["name"] in programs]
     while waiting:
         crate = waiting.pop()
         if crate not in reached:
