@@ -94,8 +94,18 @@ class Reason(Worded):
     CONFIRMED_NO_BETTER = "confirmed-no-better", "against the baseline: {why}"
     EMULATED = "emulated", "under software emulation (TCG) the ranking is the emulator's"
     NOTHING_MEASURED = "nothing-measured", "no load was measured yet"
-    NOT_SATURATED = "not-saturated", "saturation was not reached: every load was met, up to {most:,.0f} IOPS"
+    NOT_SATURATED = "not-saturated", "saturation was not reached: {met}, up to {most:,.0f} IOPS"
+    LOADS_CONTRADICT = (
+        "loads-contradict",
+        "saturation is not determined: {least:,.0f} IOPS was not met ({done:,.0f} done), while {other}; more",
+        " --rounds tell",
+    )
     TOO_FEW_LOADS = "too-few-loads", "a knee takes three loads at least"
+    NO_LOAD_MET = "no-load-met", "a knee takes a load that is met, and {least:,.0f} IOPS and more were not"
+    LIMIT_CONTRADICTED = (
+        "limit-contradicted",
+        "{limit} is not determined: {least:,.0f} IOPS broke it, while {most:,.0f} kept it; more --rounds tell",
+    )
     LIMIT_ALWAYS_KEPT = "limit-always-kept", "{limit} {holds}, up to {most:,.0f} IOPS{shown}"
     LIMIT_ALWAYS_BROKEN = "limit-always-broken", "{limit} {broken} at the least load already, {least:,.0f} IOPS"
     KERNEL_REFUSES = "kernel-refuses", "the kernel refuses io_uring to us (`virtune host probe` says why)"

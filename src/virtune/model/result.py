@@ -5,8 +5,10 @@ measurements, judged by an A/A test (two arms with the same stack).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Annotated
 
 from virtune.model.evidence import Check, Waiver
@@ -22,7 +24,7 @@ from virtune.model.verdict import Comparison, Interval, Outcome, Threshold, Verd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPoint:
-    """One offered load, over its rounds. Rates in IOPS, `latency_ns` the mean.
+    """One offered load, over its rounds. Rates in IOPS, `latency_ns` the mean of all I/Os.
 
     `met`: the stack achieved the offered rate, in the mean; `short`: the rounds in which it did not, and `driven`
     those in which the load generator had no CPU to spare. `power` is achieved IOPS by mean latency, as each round's
@@ -44,7 +46,16 @@ class LoadPoint:
     @property
     def iops(self) -> float:
         """What was achieved, the mean of the rounds."""
-        return sum(self.achieved) / len(self.achieved)
+        return fmean(self.achieved)
+
+
+def out_of_order(points: Sequence[LoadPoint]) -> tuple[LoadPoint, LoadPoint] | None:
+    """Return the least load that broke the limit and the greatest that kept it, where that is greater."""
+    broken = next((one for one in points if one.beyond is not None and one.beyond > 0), None)
+    kept = [one for one in points if one.met and one.beyond is not None and one.beyond <= 0]
+    if broken is None or not kept or kept[-1].offered < broken.offered:
+        return None
+    return broken, kept[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +80,12 @@ class LoadRuling:
 class LoadSweep:
     """The result of a sweep.
 
-    `saturation` is the highest rate that the stack achieved. `knee` is the load with the greatest power (achieved
-    IOPS by mean latency, Kleinrock 1979): beyond it more load adds latency rather than throughput. `most` is the
-    greatest load at which the study's limit holds. Each is None where the sweep did not find it, and `why` then says
-    so. A load is `met` from `met_share` of what was offered on. `rulings` judge the study's conditions.
+    `saturation` is the highest rate that the stack achieved, and `closed_loop` what it did without an offered rate:
+    no load that was met did more than the saturation, and neither `knee`, `most` nor `closed_loop` lies beyond it
+    (the last not beyond its interval). `knee` is the load with the greatest power (achieved IOPS by mean latency,
+    Kleinrock 1979): beyond it more load adds latency rather than throughput. `most` is the greatest load at which the
+    study's limit holds. Each is None where the sweep did not find it, and `why` then says so. A load is `met` from
+    `met_share` of what was offered on. `rulings` judge the study's conditions.
 
     `gaps` are the pairs of neighbouring loads between which more loads are needed; `above` and `below` are the loads
     beyond which the curve has to be extended.
@@ -85,6 +98,7 @@ class LoadSweep:
     knee: LoadEstimate | None
     most: LoadEstimate | None
     why: tuple[Why, ...]
+    closed_loop: LoadEstimate | None = None
     met_share: float = 1.0
     rulings: tuple[LoadRuling, ...] = ()
     gaps: tuple[tuple[float, float], ...] = ()

@@ -24,9 +24,9 @@ from virtune.analyse.trial.gates import EDGE_SECONDS, RATE_MET
 from virtune.analyse.trial.rejection import pardons_of, sound_of
 from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Measurement, percentile_of_all
-from virtune.model.metric import BY_ID
+from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import Reason, Why, because
-from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadRuling, LoadSweep
+from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadRuling, LoadSweep, out_of_order
 from virtune.model.search import RESOLUTION, SWEEP_LOADS_MAX, Limit, SweepPlan
 from virtune.model.study import Study
 from virtune.model.text import format_count, format_share
@@ -142,16 +142,24 @@ def sound_trials(record: StudyRecord, arm: str, workload: str, pardoned: Sequenc
 
 def knee_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     """Return the load of the greatest power, with the nearest loads shown to have less as its interval; None for
-    fewer than three loads.
+    fewer than three loads, and where all are saturated.
     """
     if len(points) < 3:
         return None
-    best = max(range(len(points)), key=lambda index: fmean(points[index].power))
+    best = _best(points)
+    if is_saturated(points[best]):
+        return None
     least = [_less(points, best, index) for index in range(len(points))]
     low = next((points[index].iops for index in range(best - 1, -1, -1) if least[index]), None)
-    above = next((points[index] for index in range(best + 1, len(points)) if least[index]), None)
-    high = None if above is None else _upper_end(above, points[best])
+    above = next((index for index in range(best + 1, len(points)) if least[index]), None)
+    high = None if above is None else _upper_end(points, above, points[best])
     return LoadEstimate(iops=points[best].iops, low=low, high=high)
+
+
+def _best(points: Sequence[LoadPoint]) -> int:
+    """Return the load of the greatest power, of those that are not saturated if there are any."""
+    carried = [index for index, one in enumerate(points) if not is_saturated(one)]
+    return max(carried or range(len(points)), key=lambda index: fmean(points[index].power))
 
 
 def is_saturated(point: LoadPoint) -> bool:
@@ -159,13 +167,15 @@ def is_saturated(point: LoadPoint) -> bool:
     return not point.met and point.short >= SATURATED_SHARE * len(point.achieved)
 
 
-def _upper_end(above: LoadPoint, below: LoadPoint) -> float:
+def _upper_end(points: Sequence[LoadPoint], at: int, below: LoadPoint) -> float:
     """Return the upper end of an interval between two loads: the greater one, or what it carries where that is less.
 
-    Never nearer to the lower load than loads are told apart: what is carried varies, and may be less at the greater.
+    Never nearer to the lower load than loads are told apart, nor below one between that was met: what is carried
+    varies, and may be less at the greater.
     """
+    above, least = points[at], below.offered * (1 + RESOLUTION)
     mean, radius = mean_and_radius(above.achieved, CONFIDENCE)
-    if above.met or radius is None or mean + radius < below.offered * (1 + RESOLUTION):
+    if above.met or radius is None or mean + radius < max([least, *(one.iops for one in points[:at] if one.met)]):
         return max(above.offered, below.iops)
     return min(above.offered, mean + radius)
 
@@ -186,7 +196,7 @@ def load_point(
         met=fmean(iops for iops, *_ in found) >= share * asked,
         short=sum(iops < share * asked for iops, *_ in found),
         driven=sum(any(remark.id == "saturated-cpu" for remark in one.remarks) for *_, one in found),
-        latency_ns=math.exp(fmean(math.log(mean) for _, mean, _ in found)),
+        latency_ns=over_all(BY_ID["latency.mean"], [one for *_, one in found]),
         power=tuple(math.log(iops / mean) for iops, mean, _ in found),
         excess=() if limit is None else tuple(math.log(value / limit.value) for value in limited),
         beyond=None if limit is None or not limited else math.log(_together(limit, sound, limited) / limit.value),
@@ -194,16 +204,27 @@ def load_point(
 
 
 def _together(limit: Limit, sound: Sequence[Measurement], values: Sequence[float]) -> float:
-    """Return a limited metric over all rounds: a percentile that of all their I/Os, anything else the mean.
+    """Return a limited metric over all rounds: a percentile and a mean are those of all their I/Os.
 
     The mean of the rounds' percentiles would be kept by a load whose few bad rounds hold all its slow I/Os; it stands
     in only where the distributions are not known.
     """
     metric = BY_ID[limit.metric]
     if metric.percent is None:
-        return fmean(values)
+        return over_all(metric, sound)
     whole = percentile_of_all([one.histogram_of(metric.of) for one in sound], metric.percent)
     return geometric_mean(values) if whole is None else whole
+
+
+def over_all(metric: Metric, counted: Sequence[Measurement]) -> float:
+    """Return the mean of a metric that some rounds have, all together: of their I/Os for what is had of each I/O, so
+    that a round of few I/Os has little weight, else of their time.
+    """
+    disk = metric.id.rpartition(".latency.")[0] if metric.id.startswith("disk.") else metric.direction
+    done = f"{disk}.iops" if disk else "iops"
+    found = [(value, one.get(done)) for one in counted if (value := one.get(metric.id)) is not None]
+    weights = [ios or 0.0 for _, ios in found] if metric.unit in ("ns", "s/io", "1/io") else []
+    return fmean((value for value, _ in found), weights if any(weights) else None)
 
 
 def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
@@ -252,12 +273,16 @@ def swept(record: StudyRecord) -> LoadSweep:
     study = record.study
     assert study.sweep is not None  # noqa: S101 - only sweeps are asked
     points = tuple(sorted(_points(record, study.sweep), key=lambda one: one.offered))
-    saturation, knee = saturation_of(points), knee_of(points)
+    closed_loop = _closed_loop(record)
+    saturation, knee = saturation_of(points, closed_loop), knee_of(points)
     limit = study.sweep.limit
     most = None if limit is None else most_of(points)
+    if most is not None and saturation is not None:  # between loads that were met and others the curve is but fitted
+        most = replace(most, iops=max(min(most.iops, saturation.iops), most.low or 0.0))
     chosen = not study.sweep.loads and bool(points)
     above, below = _beyond(points, study.sweep) if chosen else (None, None)
     gaps = tuple(_gaps(points, study.sweep)) if chosen and above is None and below is None else ()
+    why = tuple(_why(points, study.sweep, closed_loop, knee, most))
     return LoadSweep(
         study=study,
         finished=record.finished,
@@ -265,8 +290,11 @@ def swept(record: StudyRecord) -> LoadSweep:
         saturation=saturation,
         knee=knee,
         most=most,
-        why=tuple(_why(points, study.sweep, saturation, knee, most)),
-        rulings=tuple(_ruled(one, points, study.sweep, most if limit else saturation) for one in study.conditions),
+        why=why,
+        rulings=tuple(
+            _ruled(one, points, study.sweep, most if limit else saturation, why) for one in study.conditions
+        ),
+        closed_loop=closed_loop,
         met_share=met_share(study),
         gaps=gaps,
         above=above,
@@ -274,8 +302,63 @@ def swept(record: StudyRecord) -> LoadSweep:
     )
 
 
-def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
-    """Return the saturation: the rate achieved at the lowest loads that were not met; None if all were met.
+def _closed_loop(record: StudyRecord) -> LoadEstimate | None:
+    """Return what a sweep's stack did without an offered rate, with its interval over the rounds."""
+    study, pardoned = record.study, pardons_of(record)
+    probes = (one.name for one in study.workloads if one.probe)
+    rates = [
+        rate
+        for name in probes
+        for one in sound_trials(record, study.baseline, name, pardoned)
+        if (rate := one.get("iops")) is not None
+    ]
+    return _mean_of(rates) if rates else None
+
+
+def _mean_of(rates: Sequence[float]) -> LoadEstimate:
+    """Return the mean of rates with its interval; without one of a single rate."""
+    mean, radius = mean_and_radius(rates, CONFIDENCE)
+    if radius is None:
+        return LoadEstimate(iops=mean, low=None, high=None)
+    return LoadEstimate(iops=mean, low=max(0.0, mean - radius), high=mean + radius)
+
+
+def saturation_of(points: Sequence[LoadPoint], closed_loop: LoadEstimate | None = None) -> LoadEstimate | None:
+    """Return the saturation: the rate achieved at the lowest loads that were not met; None if all were met, or where
+    loads or the closed loop contradict it.
+
+    It is no less than what any load that is not saturated did, and its upper end no less than the closed loop.
+    """
+    found = _first_unmet(points)
+    if found is None or _contradicted(points, closed_loop) is not None:
+        return None
+    most = max([found.iops, *(one.iops for one in points if not is_saturated(one))])
+    ends = [most, *([] if closed_loop is None else [closed_loop.iops])]
+    return replace(found, iops=most, high=None if found.high is None else max(found.high, *ends))
+
+
+def _contradicted(points: Sequence[LoadPoint], closed_loop: LoadEstimate | None) -> Why | None:
+    """Say which load, or the closed loop, did more than the lowest loads that were not met are shown to carry, or was
+    carried although it is greater than these; None where none did.
+    """
+    found, first = _first_unmet(points), next(filter(is_saturated, points), None)
+    if found is None or first is None:
+        return None
+    reach = (found.high or found.iops) * (1 + RESOLUTION)
+    carried = [one for one in points if not is_saturated(one)]
+    more = [one for one in carried if one.offered > first.offered or one.iops > reach]
+    if more:
+        best = max(more, key=lambda one: (one.met, one.iops))
+        other = f"{best.offered:,.0f} was" if best.met else f"of {best.offered:,.0f} it did {best.iops:,.0f}"
+    elif closed_loop is not None and closed_loop.iops > reach:
+        other = f"its closed loop did {closed_loop.iops:,.0f}"
+    else:
+        return None
+    return because(Reason.LOADS_CONTRADICT, least=first.offered, done=first.iops, other=other)
+
+
+def _first_unmet(points: Sequence[LoadPoint]) -> LoadEstimate | None:
+    """Return the rate achieved at the lowest loads that were not met, by themselves; None if all were met.
 
     Loads with a single trial count only where there are no others, and give no interval.
     """
@@ -284,11 +367,8 @@ def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
         return None
     near = [one for one in beyond if one.offered <= beyond[0].offered * NEAR_SATURATION]
     several = [one for one in near if len(one.achieved) >= TRIALS_MIN]
-    rates = [rate for one in several or near for rate in one.achieved]
-    mean, radius = mean_and_radius(rates, CONFIDENCE)
-    if radius is None or not several:
-        return LoadEstimate(iops=mean, low=None, high=None)
-    return LoadEstimate(iops=mean, low=max(0.0, mean - radius), high=mean + radius)
+    found = _mean_of([rate for one in several or near for rate in one.achieved])
+    return found if several else replace(found, low=None, high=None)
 
 
 def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
@@ -296,7 +376,7 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     it or none breaks it.
 
     Its interval is between a load that is shown to keep it, below all that are shown to break it, and one that is
-    shown to break it, above all that are shown to keep it.
+    shown to break it, above all that keep it by what they did.
     """
     fitted = _rising([_excess(one) for one in points])
     first = next((index for index, value in enumerate(fitted) if value > 0), None)
@@ -312,9 +392,10 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     kept = [index for index, one in enumerate(sure) if one < 0]
     broken = [index for index, one in enumerate(sure) if one > 0]
     below = [index for index in kept if index < min([first, *broken])]
-    above = [index for index in broken if index > max([first - 1, *kept])]
+    seem = [index for index, one in enumerate(points) if one.met and _excess(one) <= 0]
+    above = [index for index in broken if index > max([first - 1, *seem])]
     low = points[below[-1]].offered if below else None
-    high = max(_upper_end(points[above[0]], before), crossing) if above else None
+    high = max(_upper_end(points, above[0], before), crossing) if above else None
     return LoadEstimate(iops=crossing, low=low, high=high)
 
 
@@ -352,7 +433,7 @@ def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float,
             for index, (low, high) in enumerate(pairwise(points))
             if not is_saturated(low) and is_saturated(high)
         }
-        best = max(range(len(points)), key=lambda index: fmean(points[index].power))
+        best = _best(points)
         wanted |= {best - 1, best}
     for index in sorted(wanted & set(range(len(points) - 1))):
         low, high = points[index].offered, points[index + 1].offered
@@ -392,7 +473,7 @@ def _rising(values: Sequence[float]) -> list[float]:
 def _why(
     points: Sequence[LoadPoint],
     plan: SweepPlan,
-    saturation: LoadEstimate | None,
+    closed_loop: LoadEstimate | None,
     knee: LoadEstimate | None,
     most: LoadEstimate | None,
 ) -> Iterator[Why]:
@@ -400,12 +481,24 @@ def _why(
     if not points:
         yield because(Reason.NOTHING_MEASURED)
         return
-    if saturation is None:
-        yield because(Reason.NOT_SATURATED, most=points[-1].offered)
-    if knee is None:
+    if (contradicted := _contradicted(points, closed_loop)) is not None:
+        yield contradicted
+    elif not any(map(is_saturated, points)):
+        met = (
+            "every load was met"
+            if all(one.met for one in points)
+            else "no load was missed in half of its rounds or more"
+        )
+        yield because(Reason.NOT_SATURATED, met=met, most=points[-1].offered)
+    if knee is None and len(points) < 3:
         yield because(Reason.TOO_FEW_LOADS)
+    elif knee is None:
+        yield because(Reason.NO_LOAD_MET, least=points[0].offered)
     if plan.limit is not None and most is None:
-        if _excess(points[0]) <= 0:
+        if (pair := out_of_order(points)) is not None:
+            least, greatest = (one.offered for one in pair)
+            yield because(Reason.LIMIT_CONTRADICTED, limit=plan.limit.text, least=least, most=greatest)
+        elif _excess(points[0]) <= 0:
             holds, shown = "holds at every load that was offered", ""
             if _shown(points, points[-1]) >= 0:
                 surely = max((one.offered for one in points if _shown(points, one) < 0), default=0.0)
@@ -423,7 +516,11 @@ _NOT_SHOWN = "its trials do not show it: more --rounds tell"
 
 
 def _ruled(
-    condition: Threshold, points: Sequence[LoadPoint], plan: SweepPlan, found: LoadEstimate | None
+    condition: Threshold,
+    points: Sequence[LoadPoint],
+    plan: SweepPlan,
+    found: LoadEstimate | None,
+    why: Sequence[Why],
 ) -> LoadRuling:
     """Judge whether the greatest load is less than a rate: that which keeps the limit, or which is carried at all."""
     low, high = _bounds(points, plan, found)
@@ -435,6 +532,9 @@ def _ruled(
         return LoadRuling(condition=condition, outcome=Outcome.HELD, text=at_least)
     if beyond and low < value:
         return LoadRuling(condition=condition, outcome=Outcome.BREACHED, text=f"{words} {at_most}")
+    contradicted = Reason.LIMIT_CONTRADICTED if plan.limit else Reason.LOADS_CONTRADICT
+    if (told := next((one.text for one in why if one.reason is contradicted), None)) is not None:
+        return LoadRuling(condition=condition, outcome=Outcome.UNDECIDED, text=told)
     tells = "more --rounds tell"
     if points and points[-1].met and value > points[-1].offered:
         tells = "a greater one among --loads tells"
@@ -449,10 +549,11 @@ def _bounds(points: Sequence[LoadPoint], plan: SweepPlan, found: LoadEstimate | 
     if plan.limit is None:
         below = takewhile(lambda one: not is_saturated(one), points)
         met = max((one.offered for one in below if one.met and len(one.achieved) >= TRIALS_MIN), default=0.0)
-        return (met, None) if found is None else (met if found.low is None else found.low, found.high)
+        return (met, None) if found is None else (max(met, found.low or 0.0), found.high)
     if found is not None:
         return found.low or 0.0, found.high
     sure = [(_shown(points, one), one.offered) for one in points]
-    broken = min((load for shown, load in sure if shown > 0), default=None)
-    kept = (load for shown, load in sure if shown < 0 and (broken is None or load < broken))
-    return max(kept, default=0.0), broken
+    kept, broken = ([load for shown, load in sure if shown * sign > 0] for sign in (-1, 1))
+    low = max((load for load in kept if load < min(broken, default=math.inf)), default=0.0)
+    seem = max((one.offered for one in points if one.met and _excess(one) <= 0), default=0.0)
+    return low, min((load for load in broken if load > seem), default=None)

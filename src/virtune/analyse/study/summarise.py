@@ -20,7 +20,7 @@ from virtune.analyse.stats.noise import between_starts, correlation_of, drift_of
 from virtune.analyse.stats.paired import interval_of
 from virtune.analyse.stats.planned import smallest_planned
 from virtune.analyse.stats.student import ends_of, sections_of
-from virtune.analyse.study.offered_load import knees_of
+from virtune.analyse.study.offered_load import knees_of, over_all
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
 from virtune.analyse.study.unasked import unasked_of
 from virtune.analyse.study.verdicts import (
@@ -220,7 +220,7 @@ def summarise(record: StudyRecord) -> Result:
             tried.get(key, []),
             pardoned,
             tuple((one, measured_in_place(evidence.stand_ins, workload.name, one)) for one in told[workload.name]),
-            seconds=study.seconds,
+            study=study,
         )
         for workload in study.workloads
         for arm in study.arms
@@ -258,7 +258,7 @@ def _summary(
     pardoned: Sequence[Waiver],
     metrics: Sequence[tuple[Metric, Metric]],
     *,
-    seconds: float,
+    study: Study,
 ) -> ArmSummary:
     """Sum up one arm under one workload. `metrics` are those to report, each with the metric measured instead."""
     arm, workload = of
@@ -271,8 +271,7 @@ def _summary(
     }
     merged = {kind: merge(parts) if parts else None for kind, parts in sections.items()}
     values = (
-        _over_rounds(actual, counted, merged[actual.of], sections[actual.of], seconds=len(counted) * seconds)
-        for _, actual in metrics
+        _over_rounds(actual, counted, merged[actual.of], sections[actual.of], study=study) for _, actual in metrics
     )
     named = (
         replace(value, metric=metric.id, measured_as=None if actual is metric else actual.id)
@@ -315,11 +314,11 @@ def _over_rounds(
     merged: Histogram | None,
     sections: Sequence[Histogram],
     *,
-    seconds: float,
+    study: Study,
 ) -> Value | None:
-    """Rates and means: the geometric mean over rounds, which is what the ratios compare. Shares: the plain mean.
-    Percentiles: from the merged histogram, with an interval over sections of the rounds, `seconds` together; of
-    several imported results without distributions the middle one's, which is marked.
+    """Rates and means: the geometric mean over rounds, which is what the ratios compare; of a sweep, which compares
+    none, of all rounds together. Shares: the plain mean. Percentiles: from the merged histogram, with an interval
+    over sections of the rounds; of several imported results without distributions the middle one's, which is marked.
     """
     found = [value for one in counted if (value := one.get(metric.id)) is not None and math.isfinite(value)]
 
@@ -330,7 +329,7 @@ def _over_rounds(
         percentile = merged.percentile(metric.percent)
         if percentile is None:
             return None
-        low, high = ends_of(sections, metric.percent, seconds=seconds, whole=merged)
+        low, high = ends_of(sections, metric.percent, seconds=len(counted) * study.seconds, whole=merged)
         resolved = merged.resolves(metric.percent)
         return replace(over(percentile), rounds=len(counted), resolved=resolved, low=low, high=high)
     if not found:
@@ -339,6 +338,8 @@ def _over_rounds(
         return replace(over(median(found)), resolved=False)
     if metric.over != "mean":
         return over(min(found) if metric.over == "min" else max(found))
+    if study.sweep is not None:
+        return over(over_all(metric, counted))
     center = math.fsum(found) / len(found)
     if metric.unit != "%" and min(found) > 0:
         center = math.exp(math.fsum(math.log(value) for value in found) / len(found))

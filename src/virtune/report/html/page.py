@@ -397,7 +397,7 @@ def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportP
     charts = () if chart is None else tuple(labelled(known.study, [chart]))
     page = page_of(sweep.without_saturation(result), record, charts)
     columns, rows = sweep.curve(known, result)
-    loads = Table(columns, rows, caption="loads; < less was done than offered")
+    loads = Table(columns, rows, caption=f"loads; < less was done than offered; {sweep.TOGETHER_WORDS}")
     first, *more = sweep.answer_lines(known)
     worst = results.passed_line(known.rulings)
     passed = "" if worst is None else f"{worst.plain}; "

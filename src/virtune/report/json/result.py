@@ -515,7 +515,11 @@ class _Point(TypedDict):
         bool, "Whether achieved_iops is what was offered: 99 % of it at least, less 10 ms at the end of a trial."
     ]
     rounds: Annotated[int, "Rounds that gave a measurement.", doc.AT_LEAST_ONE]
-    values: Annotated[Mapping[str, float], "Its metrics by id, in base units (ns, B/s, 1/s, %)."]
+    values: Annotated[
+        Mapping[str, float],
+        "Its metrics by id, in base units (ns, B/s, 1/s, %), of all rounds together: rates and shares are means of"
+        " the time (`iops` is achieved_iops), latencies and what an I/O costs those of all I/Os.",
+    ]
 
 
 class SweepDocument(TypedDict):
@@ -525,9 +529,19 @@ class SweepDocument(TypedDict):
     virtune: doc.ProgramVersion
     study: _SweepStudy
     facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]
-    saturation: Annotated[Any, LoadEstimate | None, "The most that was carried; null where it was not reached."]
+    saturation: Annotated[
+        Any,
+        LoadEstimate | None,
+        "The most that was carried, no less than any load that was met; null where it was not reached, and where"
+        " loads contradict one another or the closed loop.",
+    ]
+    closed_loop: Annotated[
+        Any, LoadEstimate | None, "What it did without an offered rate; its interval is that of its rounds."
+    ]
     knee: Annotated[
-        Any, LoadEstimate | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
+        Any,
+        LoadEstimate | None,
+        "The load of the greatest IOPS by mean latency; null for fewer than three loads, and where none was met.",
     ]
     most: Annotated[Any, LoadEstimate | None, "The greatest load at which the limit holds; null without one."]
     why: Annotated[list[Annotated[str, "One sentence."]], "What was not found, and why."]

@@ -9,14 +9,17 @@ from rich.console import Group
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
-from virtune.model.result import ArmSummary, LoadEstimate, LoadPoint, LoadSweep, Result
+from virtune.model.result import ArmSummary, LoadEstimate, LoadPoint, LoadSweep, Result, out_of_order
 from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, format_share
 from virtune.report.pages.evidence import notes
-from virtune.report.pages.result import passed_line, value_text
+from virtune.report.pages.result import TOGETHER, passed_line, value_text
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat
 from virtune.report.render.terminal import Table, paragraphs, right
 from virtune.report.reproduce import sweep_again
 from virtune.report.words import estimate_text
+
+TOGETHER_WORDS = f"{TOGETHER}: rates and shares are means of the time, latencies and CPU per I/O of all I/Os"
+"""Of what the figures of a load are."""
 
 BAR = 14
 """Characters of the longest bar; each bar is mean latency on a logarithmic scale."""
@@ -74,6 +77,8 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
                 f"saturation: {told} at the first loads that it did not meet; what it carries varies,"
                 f" since one load achieved {format_count(best)}"
             )
+    if known.closed_loop is not None:
+        yield f"closed loop, without an offered rate: {estimate_text(known.closed_loop)}"
     if known.knee is not None:
         yield (f"knee: {_bounded(known.points, known.knee)}; beyond it latency grows faster than throughput")
     yield from (one.text for one in known.why)
@@ -112,10 +117,8 @@ _ONE_BESIDE = "a load beside it has a single trial: no interval; more --rounds g
 
 def _out_of_order(points: Sequence[LoadPoint]) -> Iterator[str]:
     """Say where a load broke the limit and a greater one kept it, as one sees in the table."""
-    broken = next((one for one in points if one.beyond is not None and one.beyond > 0), None)
-    kept = [one for one in points if broken is not None and one.met and one.beyond is not None and one.beyond <= 0]
-    if broken is not None and kept and kept[-1].offered > broken.offered:
-        least, most = format_count(broken.offered), format_count(kept[-1].offered)
+    if (found := out_of_order(points)) is not None:
+        least, most = (format_count(one.offered) for one in found)
         yield f"loads are out of order: {least} broke the limit and {most} kept it; more --rounds tell"
 
 
@@ -185,6 +188,7 @@ def measured_lines(known: LoadSweep, facts: str) -> Iterator[str]:
             f"< saturated: less than {format_share(known.met_share, 1)} of what was offered was done, in the mean of"
             f" its trials; bars: mean latency from {least} on, doublings equally long"
         )
+        yield f"rows: {TOGETHER_WORDS}"
         yield "intervals (95 %) are those of the time of these trials; a disk that changes is told by another sweep"
     yield from arm_lines(study, facts)
     yield host_line(study, facts)
