@@ -177,8 +177,7 @@ def _of_clock(document: FioObject, result: FioResult, ran: Ran | None) -> Iterat
     """Check that the result was written while its load ran, and does not tell of more time than that took."""
     if ran is None:
         return
-    exact = document.get("timestamp_ms")
-    written = exact / 1000 if isinstance(exact, int) and exact else result.ended
+    exact, written = document.get("timestamp_ms"), result.ended
     longest = result.seconds
     first = ran.begun + longest - (CLOCK_SECONDS if exact else 1 + CLOCK_SECONDS)
     steady = abs(ran.ended - ran.begun - ran.seconds) < CLOCK_SECONDS

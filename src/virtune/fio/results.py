@@ -105,7 +105,7 @@ def result_of(document: FioObject) -> FioResult:
         version=shown(version) if isinstance(version, str) else None,
         loads=tuple(loads),
         devices=tuple(_devices(document)),
-        ended=_float(document, "timestamp", "document"),
+        ended=_ended(document),
         elapsed=max((found for entry in entries if (found := _float(entry, "elapsed", "jobs"))), default=None),
     )
 
@@ -381,6 +381,15 @@ def _text(data: FioObject, key: str) -> str:
     return shown(value) if isinstance(value, str) else ""
 
 
+def _ended(document: FioObject) -> float | None:
+    """When fio wrote it; None where that is not a time: it is no figure, and the others are read without it."""
+    for key, unit in (("timestamp_ms", 1000), ("timestamp", 1)):
+        value = document.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _LARGEST:
+            return value / unit
+    return None
+
+
 def _float(data: FioObject, key: str, where: str) -> float | None:
     """A number that fio wrote; None when it is absent or fio's way to say that there is none (nan, inf, null)."""
     value = data.get(key)
@@ -443,7 +452,7 @@ def _state(document: FioObject) -> _State:
     milliseconds = document.get("timestamp_ms")
     exact = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
     # without milliseconds the earliest moment that it may have been written at, and below the latest
-    written = float(milliseconds) / 1000 if exact and milliseconds else result.ended
+    written = result.ended
     if written is None:
         return _State(result, None, None)
     took = max(result.seconds, (result.elapsed or 1.0) - 1)  # rounded up

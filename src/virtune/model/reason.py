@@ -44,6 +44,11 @@ class Reason(Worded):
     SIGN_TEST = "sign-test", "the sign test is not significant: a few rounds carry the difference"
     RANK_TEST = "rank-test", "the rank test is not significant: a few runs carry the difference"
     TOO_FEW = "too-few", "{had}; {least} are the minimum for a verdict"
+    RUN_DRIFT = (
+        "run-drift",
+        "the runs of each arm drift in order of time, and by their order the arms cannot be told from that: take",
+        " turns ({baseline}, {candidate}, {baseline}, {candidate}, ...)",
+    )
     DISTURBED_APART = (
         "disturbed-apart",
         "the runs are of different times, and most of one side was disturbed ({causes}): too much to leave out",

@@ -37,6 +37,16 @@ class StudyKind(StrEnum):
     """Results that were read from files."""
 
 
+class RunOrder(StrEnum):
+    """In which order runs from elsewhere were taken, by the times in their files."""
+
+    IN_TURN = "taken-in-turn"
+    APART = "one-after-the-other"
+    MIXED = "not-in-turn"
+    UNKNOWN = "order-not-known"
+    """A time is missing or cannot be, or runs have the same one, or they ran at once."""
+
+
 CHANGED_ARM, CHANGED_WORKLOAD = "arm:", "workload:"
 UNLIKE = "unlike:"
 """Before its name: what is recorded with a study of an arm or workload that is not as in the built-in study."""
@@ -170,11 +180,11 @@ class Study:
     that it ran; empty where nothing was to be read.
 
     A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
-    zero or empty), and `paired` is False: its rounds are repeats of single arms. One that holds studies of virtune's
-    own against each other has their ids by arm in `sources`, and in `differing` each fact of the hosts, and each
-    setting as it was read back, that is not the same in all of them: its name and its value by arm, `absent` where it
-    has none; None where a host was not probed. `told_by` are the studies that tell how far such lie apart, in
-    `metric`.
+    zero or empty), and an `order`. Where that is in turn, often enough, its rounds are `paired`, else repeats of
+    single arms. One that holds studies of virtune's own against each other has their ids by arm in `sources`, and in
+    `differing` each fact of the hosts, and each setting as it was read back, that is not the same in all of them: its
+    name and its value by arm, `absent` where it has none; None where a host was not probed. `told_by` are the studies
+    that tell how far such lie apart, in `metric`.
     """
 
     id: str
@@ -225,6 +235,7 @@ class Study:
     sources: tuple[str, ...] = ()
     differing: tuple[tuple[str, tuple[str, ...]], ...] | None = None
     told_by: tuple[str, ...] = ()
+    order: RunOrder | None = None
 
     @property
     def volume(self) -> VolumePlace | None:

@@ -79,6 +79,22 @@ class BetweenRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunDrift:
+    """How a metric moved within both of two arms from run to run, in order of time, and what that makes of them."""
+
+    per_run: Annotated[float, "The change from one run to the next, as a share (0.01 is +1 %)."]
+    low: Annotated[float, "The lower end of its interval (99 %)."]
+    high: Annotated[float, "The upper end of its interval (99 %)."]
+    carried: Annotated[float, "candidate / baseline if nothing but this, carried on, lay between the arms."]
+    rest: Annotated[Interval, "candidate / baseline with that taken out."]
+
+    @property
+    def apart(self) -> bool:
+        """Whether the arms' runs lie further from each other, on average, than the one place of arms in turn."""
+        return abs(math.log(self.carried)) > 1.5 * abs(math.log1p(self.per_run))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """One candidate arm against the baseline, one workload, one metric, paired by round.
 
@@ -93,7 +109,8 @@ class Comparison:
     `lag1` is the autocorrelation of rounds that it allows for, and `rounds_left` a forecast for an undecided one:
     that many more rounds decide it with 90 % probability at this noise. All three are None where they are not known.
     `closed` is an undecided one that no more rounds will decide. `measured_as` is the metric of completion latency
-    that was measured in the place of `metric`; None where that was measured itself.
+    that was measured in the place of `metric`; None where that was measured itself. `drift` is what runs from
+    elsewhere show in order of time; None where their order is not known, or no drift was found.
     """
 
     workload: str
@@ -112,6 +129,7 @@ class Comparison:
     rounds_left: int | None = None
     closed: bool = False
     measured_as: str | None = None
+    drift: RunDrift | None = None
 
     @property
     def other_mean(self) -> Interval | None:

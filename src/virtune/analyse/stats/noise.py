@@ -186,7 +186,7 @@ reported.
 """
 
 
-def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | None:
+def drift_of(series: Mapping[str, Sequence[tuple[float, float]]], *, level: float = DRIFT_LEVEL) -> Drift | None:
     """Return the slope of ln(rate) over time, common to all arms, by least squares, with Student's t on its error.
 
     `series` are (minutes, ln rate) by arm; each arm has a level of its own.
@@ -206,7 +206,7 @@ def drift_of(series: Mapping[str, Sequence[tuple[float, float]]]) -> Drift | Non
         return None
     slope = math.fsum(time * value for time, value in moved) / width
     left = math.fsum((value - slope * time) ** 2 for time, value in moved)
-    radius = two_sided(DRIFT_LEVEL, free) * math.sqrt(left / free / width)
+    radius = two_sided(level, free) * math.sqrt(left / free / width)
     if abs(slope) + radius > SLOPE_MAX:
         return None
     return Drift(per_minute=math.expm1(slope), low=math.expm1(slope - radius), high=math.expm1(slope + radius))

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from statistics import fmean, stdev, variance
+from statistics import fmean, linear_regression, stdev, variance
 from typing import TYPE_CHECKING
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
@@ -27,7 +27,16 @@ from virtune.model.metric import Metric
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Contrast
-from virtune.model.verdict import REPEATS_MIN, ROUNDS_MIN, SIBLINGS_MIN, BetweenRuns, Comparison, Interval, Verdict
+from virtune.model.verdict import (
+    REPEATS_MIN,
+    ROUNDS_MIN,
+    SIBLINGS_MIN,
+    BetweenRuns,
+    Comparison,
+    Interval,
+    RunDrift,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +68,9 @@ level for many rounds, or are seldom far from theirs, are called different witho
 Arm = tuple[str, Sequence[float]]
 """An arm: its name, and its values; of the same rounds for all arms, where they are paired."""
 
+Places = tuple[Sequence[float], Sequence[float]]
+"""The place of each value of two arms in the order of time, among all runs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
@@ -83,13 +95,16 @@ class Family:
         return 1 - self.confidence
 
 
-def compare(family: Family, baseline: Arm, candidate: Arm) -> Comparison:
-    """Compare two arms by their values in the same rounds, whose number was fixed before.
+def compare(family: Family, baseline: Arm, candidate: Arm, places: Places | None = None) -> Comparison:
+    """Compare two arms by their values in the same rounds, whose number was fixed before; of those that have `places`
+    without their drift.
 
     A round with a value that is missing, zero or not finite is left out; degenerate input is undecided with its
     reason, never an exception and never a difference.
     """
     pairs = _usable(baseline[1], candidate[1])
+    if places and (drift := drift_of_runs(family, baseline, candidate, places)):
+        return replace(compare(family, *_levelled(drift, baseline, candidate, places)), drift=drift)
     ratio = interval_of(pairs, confidence=family.confidence)
     if ratio is not None and (step := _one_more(family, pairs)):
         ratio = _interval(0.0, step, family.confidence)
@@ -406,8 +421,62 @@ _EXACT_RUNS = 8
 _RANK_LEVEL = 0.05
 
 
-def compare_unpaired(family: Family, baseline: Arm, candidate: Arm) -> Comparison:
-    """Compare two arms by their repeats. Values that are missing, zero or not finite are left out.
+_DRIFT_LEVEL, _DRIFT_LEAST = 0.99, 0.005
+"""One in a hundred comparisons of runs without a drift may be said to have one; one that makes less than this over
+all runs is no matter.
+"""
+
+
+def drift_of_runs(family: Family, baseline: Arm, candidate: Arm, places: Places) -> RunDrift | None:
+    """Return how two arms move from run to run: by a slope in common, beside a level of each; None where either
+    has too few runs, or does not move that way.
+
+    Source: the analysis of covariance, any textbook, on ln(metric).
+    """
+    sides = [
+        [(place, math.log(value)) for place, value in zip(where, values, strict=True) if 0 < value < math.inf]
+        for (_, values), where in zip((baseline, candidate), places, strict=True)
+    ]
+    if min(map(len, sides)) < REPEATS_MIN:
+        return None
+    # numpy takes longer to load than `--help` takes
+    import numpy as np
+
+    from virtune.analyse.stats.noise import drift_of
+
+    common = drift_of({"baseline": sides[0], "candidate": sides[1]}, level=_DRIFT_LEVEL)
+    if common is None or common.low <= 0 <= common.high:
+        return None
+    slope, every = math.log1p(common.per_minute), [*sides[0], *sides[1]]
+    one_way = all(linear_regression(*zip(*side, strict=True)).slope * slope > 0 for side in sides)
+    if not one_way or abs(slope) * (len(every) - 1) < _DRIFT_LEAST:
+        return None
+    design = np.array([[1.0, number >= len(sides[0]), place] for number, (place, _) in enumerate(every)])
+    values, free = np.array([value for _, value in every]), len(every) - 3
+    found = np.linalg.lstsq(design, values, rcond=None)[0]
+    error = float(((values - design @ found) ** 2).sum()) / free * np.linalg.inv(design.T @ design)[1, 1]
+    rest = _interval(float(found[1]), two_sided(family.confidence, free) * math.sqrt(error), family.confidence)
+    one, other = (fmean(place for place, _ in side) for side in sides)
+    carried = _interval(slope * (other - one), 0.0, family.confidence)
+    if rest is None or carried is None:
+        return None
+    return RunDrift(per_run=common.per_minute, low=common.low, high=common.high, carried=carried.estimate, rest=rest)
+
+
+def _levelled(drift: RunDrift, baseline: Arm, candidate: Arm, places: Places) -> tuple[Arm, Arm]:
+    """Return two arms without the drift, all at the level of the place in their middle."""
+    slope, middle = math.log1p(drift.per_run), fmean((*places[0], *places[1]))
+
+    def level(arm: Arm, where: Sequence[float]) -> Arm:
+        away = (max(-_LOG_MAX, min(_LOG_MAX, slope * (middle - place))) for place in where)
+        return arm[0], [value * math.exp(one) for value, one in zip(arm[1], away, strict=True)]
+
+    return level(baseline, places[0]), level(candidate, places[1])
+
+
+def compare_unpaired(family: Family, baseline: Arm, candidate: Arm, places: Places | None = None) -> Comparison:
+    """Compare two arms by their repeats. Values that are missing, zero or not finite are left out. Of those that have
+    `places` and drift, the interval includes what is left without that.
 
     `rounds` of the Comparison are the usable repeats of the arm that has fewer. With one run each there is a `change`
     and no interval; degenerate input is undecided with its reason, never an exception.
@@ -418,11 +487,21 @@ def compare_unpaired(family: Family, baseline: Arm, candidate: Arm) -> Compariso
     ratio = welch(base, other, confidence=family.confidence)
     if family.between_runs is not None and ratio is not None:
         ratio = _of_different_times(ratio, family.between_runs)
+    drift = drift_of_runs(family, baseline, candidate, places) if places else None
+    if places and drift is not None and not drift.apart:
+        base, other = (_logs(arm[1]) for arm in _levelled(drift, baseline, candidate, places))
+        ratio = drift.rest
+    elif drift is not None and ratio is not None:
+        low, high = min(ratio.low, drift.rest.low), max(ratio.high, drift.rest.high)
+        ratio = replace(ratio, low=low, high=high)
     verdict, why = _judge_unpaired(family, base, other, ratio)
+    near = ratio is not None and ratio.low < 1 + family.margin and ratio.high > 1 / (1 + family.margin)
+    if drift is not None and drift.apart and near and verdict is not Verdict.SAME:
+        verdict, why = Verdict.UNDECIDED, because(Reason.RUN_DRIFT, baseline=baseline[0], candidate=candidate[0])
     lost = len(baseline[1]) + len(candidate[1]) - len(base) - len(other)
     said = why.text + (f" ({lost} run{'' if lost == 1 else 's'} had no usable value)" if lost else "")
     found = _comparison(family, baseline, candidate, fewest, ratio, verdict, replace(why, text=said))
-    return replace(found, change=change)
+    return replace(found, change=change, drift=drift)
 
 
 def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -> Interval | None:

@@ -138,6 +138,9 @@ def _judge(condition: Threshold, comparison: Comparison, fewest: int, units: str
         return Outcome.UNDECIDED, because(Reason.NOT_MEASURED, where=where)
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
+        if comparison.drift is not None and comparison.drift.apart:
+            named = {"baseline": comparison.baseline, "candidate": comparison.candidate}
+            return Outcome.UNDECIDED, because(Reason.RUN_DRIFT, **named)
         return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units=units)
     if above == (condition.relation == ">"):
         return Outcome.BREACHED, because(Reason.BEYOND_LIMIT)

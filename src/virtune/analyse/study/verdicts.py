@@ -34,6 +34,7 @@ from virtune.analyse.stats.paired import (
 )
 from virtune.analyse.stats.student import two_sided
 from virtune.analyse.study.offered_load import Unmet, has_unmet_rate, judged, rounds_by_workload, unmet_rounds
+from virtune.analyse.study.run_order import RunPlaces, places_of
 from virtune.analyse.trial.rejection import pardons_of, rejected_for
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import LoadError
@@ -206,6 +207,7 @@ class Evidence:
     trials: Sequence[TrialRecord]
     pardoned: Sequence[Waiver] = ()
     between_runs: Mapping[tuple[str, str], BetweenRuns] | None = None
+    places: RunPlaces
 
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
@@ -224,6 +226,7 @@ def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -
         trials=record.trials,
         pardoned=free,
         between_runs=record.between_runs,
+        places=places_of(record),
     )
 
 
@@ -499,11 +502,13 @@ def _by_rounds(
         ran = [rows.get((name, workload.name), {}) for name in names]
         # unpaired runs have numbers of their own
         done = [sorted(ran[0].keys() & ran[1].keys())] * 2 if study.paired else [[*one] for one in ran]
-        arms = [
+        first, second = (
             (name, [one[number].get(metric.id, math.nan) for number in numbers])
             for name, one, numbers in zip(names, ran, done, strict=True)
-        ]
-        yield judge_two(family, *arms)
+        )
+        at = [evidence.places.get((name, workload.name)) for name in names]
+        where = [[place[number] for number in numbers] for place, numbers in zip(at, done, strict=True) if place]
+        yield judge_two(family, first, second, (where[0], where[1]) if len(where) == len(names) else None)
 
 
 BODY, TAILS = "latency.p50", ("latency.p99", "latency.p99.9")

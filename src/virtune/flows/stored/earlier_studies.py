@@ -81,7 +81,7 @@ class Past:
                 # without a readable store an audit only lacks these results
                 with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
                     kept = [one for one in newest(store, NEWEST) if one.finished]
-                    studies = (one.study for one in kept if one.study.paired and one.study.search is None)
+                    studies = (one.study for one in kept if not one.study.imported and one.study.search is None)
                     self._listed = tuple(one for one in studies if not one.simulated)
         return self._listed
 

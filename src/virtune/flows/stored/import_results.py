@@ -3,7 +3,7 @@
 
 By default each file is its own arm; files and folders whose names differ by a counter only (`run-1`, `before_2`,
 bench-fio's `run-3`) are repeats of one arm, and so are the runs of one file. `FILE:NUMBER` is one of its runs alone.
-Arms of one study ran in turn, and are compared within its rounds; all others are independent repeats, and unpaired.
+Arms of one study are compared within its rounds, as are runs in turn by their times; others are unpaired repeats.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from itertools import chain, combinations, count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from virtune.analyse.study.run_order import in_order
 from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.measure import (
@@ -322,7 +323,7 @@ _OF_WORKLOAD = ("direct", "ioengine")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One arm under one workload, once, from any source. `name` is what its jobs are called, `about` what its file
-    says of how it was measured.
+    says of how it was measured, `seconds` how long it took, None where its place among other runs is not to be told.
     """
 
     arm: str
@@ -336,6 +337,7 @@ class Run:
     captures: tuple[Capture, ...] = ()
     in_force: InForce = field(default_factory=InForce)
     about: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,7 +409,7 @@ def record_of(
         paired=False,
     )
     record = StudyRecord(study=study, facts="", finished=True, trials=tuple(records))
-    return record, [run.captures for run in runs]
+    return in_order(record, [run.seconds for run in runs]), [run.captures for run in runs]
 
 
 def keep(found: Sequence[FoundResult], terms: Terms, store: "Store", say: Callable[[str], None]) -> StudyRecord:
@@ -474,12 +476,13 @@ def _run(found: FoundResult, index: int) -> Run:
         failure=failure,
         captures=captures,
         about=about,
+        seconds=seconds,
     )
 
 
 def _moment(seconds: float) -> str:
     try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds > 0 else ""
     except (OverflowError, ValueError, OSError):
         return ""
 
@@ -625,7 +628,7 @@ def _of_our_own(study: Study, stored: Sequence[Stored]) -> Study:
     differing = tuple((name, values) for name, values in found if len(set(values)) > 1)
     probed = all(one.record.facts for one in stored)
     sources = tuple(one.record.study.id for one in stored)
-    return replace(study, id="", sources=sources, differing=differing if probed else None)
+    return replace(study, id="", sources=sources, differing=differing if probed else None, order=None)
 
 
 def _from_store(name: str, store: StorePlace, beside: Sequence[str]) -> Stored:
@@ -728,6 +731,7 @@ def _runs_of_stored(stored: Stored, *, label: str) -> Iterator[Run]:
                 measurement=record.measurement,
                 failure=record.failure,
                 in_force=record.in_force,
+                seconds=0.0 if study.imported else None,
             )
 
 

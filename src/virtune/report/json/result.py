@@ -25,8 +25,8 @@ from virtune.model.result import (
     Value,
 )
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, StudyKind
-from virtune.model.verdict import Interval, Outcome, ThresholdResult, Verdict
+from virtune.model.study import Arm, RunOrder, Study, StudyKind
+from virtune.model.verdict import Interval, Outcome, RunDrift, ThresholdResult, Verdict
 from virtune.report.json import document as doc
 from virtune.report.json import parts
 from virtune.report.json.document import maker, part
@@ -109,7 +109,14 @@ class StudyPart(TypedDict):
     first_reads: parts.FirstReads
     preconditioned: parts.Preconditionings
     steadied: parts.Steadyings
-    paired: Annotated[bool, "Whether arms ran in turn and are compared within rounds; imported results are not."]
+    paired: Annotated[
+        bool,
+        "Whether arms ran in turn and are compared within rounds; imported results only where the times in their"
+        " files show it, of six runs of each or more.",
+    ]
+    order: Annotated[
+        RunOrder | None, "Of imported results: the order that the times in their files show; null for virtune's own."
+    ]
     sequential: Annotated[
         bool,
         "Whether it was looked at after every round and stopped when every pair and condition was decided;"
@@ -148,7 +155,7 @@ class ResultBasisPart(TypedDict):
     ]
     pairs: Annotated[int, "How many comparisons share that error.", doc.NOT_NEGATIVE]
     checked: parts.CheckedPart
-    workloads: Annotated[Any, list[Basis], "By workload; none for a single arm and for imported results."]
+    workloads: Annotated[Any, list[Basis], "By workload; none for a single arm and for runs that are not paired."]
     command: Annotated[
         str | None,
         "The command line that asks it again, with its seed, behind those that write its job files; null for imported"
@@ -188,6 +195,13 @@ class _Pair(TypedDict):
         doc.AT_LEAST_ONE,
     ]
     measured_as: MeasuredAs
+    drift: Annotated[
+        Any,
+        RunDrift | None,
+        "How runs from elsewhere changed from one to the next within both arms, in order of time; null where that is"
+        " not known, or no drift was found. What it makes of a difference is taken out of runs in turn; of others"
+        " `ratio` includes what is left without it.",
+    ]
     why: Annotated[str, "The reason of the verdict, in words."]
     reason: Annotated[Reason, doc.CODE, {"enum": [*OF_VERDICTS]}]
 

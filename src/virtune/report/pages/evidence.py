@@ -13,10 +13,10 @@ from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
 from virtune.model.remark import GATE_BY_ID, Weight, label_of
 from virtune.model.result import ArmRemark, ArmSummary, Basis, Drift, Result, Stopped
-from virtune.model.study import Study
+from virtune.model.study import RunOrder, Study
 from virtune.model.study_options import Provenance, Takes, value_text
 from virtune.model.text import format_bytes, format_seconds, format_share
-from virtune.model.verdict import SIBLINGS_MIN, Verdict
+from virtune.model.verdict import ROUNDS_MIN, SIBLINGS_MIN, Comparison, RunDrift, Verdict
 from virtune.model.workload import Workload
 from virtune.report.render.terminal import WEIGHT_STYLE, section
 from virtune.report.words import (
@@ -24,6 +24,7 @@ from virtune.report.words import (
     change_words,
     count_text,
     cut_text,
+    difference_text,
     estimate_text,
     names_text,
     percent_text,
@@ -98,7 +99,8 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(basis, result.study, [one.rounds for one in found])
         yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
-        yield checked_text(result.study)
+        if not result.study.imported:
+            yield checked_text(result.study)
         yield from what_deciding_takes(result, basis)
 
 
@@ -176,6 +178,25 @@ def drift_warnings(result: Result) -> Iterator[str]:
             f"{told}{of_load}. Arms are compared within rounds of {each}, in random order: no arm gains from it, and"
             " what it adds to the noise is in the intervals"
         )
+    for one in result.verdicts:
+        if one.drift is not None:
+            yield _run_drift(one, one.drift, study)
+
+
+def _run_drift(found: Comparison, drift: RunDrift, study: Study) -> str:
+    each, low, high = (percent_text(1 + value) for value in (drift.per_run, drift.low, drift.high))
+    of_load = f" under {found.workload}" if len(study.compared) > 1 else ""
+    told = (
+        f"drift: {found.measured.label} within {found.baseline} and within {found.candidate}{of_load} changed by"
+        f" {each} % [{low}, {high}] a run, in order of time"
+    )
+    if not drift.apart:
+        return f"{told}; that is taken out of their difference"
+    whole = "" if found.change is None else f" of the {change_words(found.change)}"
+    return (
+        f"{told}; carried on, that alone makes {change_words(drift.carried)}{whole} between them, and leaves"
+        f" {difference_text(drift.rest)}. Runs taken in turn have it in both arms alike"
+    )
 
 
 def _drifts(result: Result, basis: Basis) -> bool:
@@ -274,7 +295,8 @@ def imported_limits(study: Study) -> str:
     is not the same, the versions and settings first.
     """
     if not study.sources:
-        turn = ", not in turn" if len(study.arms) > 1 else ""
+        paired = " and paired by their times" if study.paired else ""
+        turn = f", {_order_words(study)}{paired}" if len(study.arms) > 1 else ""
         return f"measured elsewhere{turn}; no setting was verified"
     if study.differing is None:
         return "not measured in turn, and what changed on the host between them is not known"
@@ -301,11 +323,7 @@ def _differs(name: str, values: Sequence[str]) -> str:
 def imported_notes(study: Study) -> Iterator[str]:
     """Return the notes on figures that were not measured in turn, or not by virtune itself."""
     if len(study.arms) > 1:
-        knows = "of which the intervals know no more than what such runs usually vary by"
-        yield (
-            "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
-            + (knows if study.sources else "and the intervals do not")
-        )
+        yield _taken(study)
         yield from other_options(study)
     if study.differing:
         told = (_differs(name, values) for name, values in study.differing)
@@ -314,6 +332,22 @@ def imported_notes(study: Study) -> Iterator[str]:
         yield f"what such runs usually vary by is told by {', '.join(study.told_by)}"
     if not study.sources:
         yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
+
+
+def _taken(study: Study) -> str:
+    """Say in which order the arms ran, and what that leaves in the differences."""
+    if study.order is RunOrder.IN_TURN:
+        so = "the next one of each arm are a round" if study.paired else f"{ROUNDS_MIN} of each arm would be paired"
+        return f"by the times in their files the runs were taken in turn: {so}"
+    so = "the differences include other changes on their hosts between the runs"
+    if study.sources:
+        knows = "of which the intervals know no more than what such runs usually vary by"
+        return f"the arms did not run in turn: {so}, {knows}"
+    return f"by the times in their files, {_order_words(study)}: {so}, and the intervals do not"
+
+
+def _order_words(study: Study) -> str:
+    return (study.order or RunOrder.UNKNOWN).replace("-", " ")
 
 
 def other_options(study: Study) -> Iterator[str]:
@@ -333,6 +367,11 @@ def imported_method(study: Study) -> Iterator[str]:
     else:
         yield "The results were measured elsewhere; their raw files are stored unchanged. Figures are derived from"
         yield "fio's output by the same rules as virtune's own."
+    if study.paired:
+        yield "The runs were taken in turn, by the times in their files, so the next one of each arm are a round. A"
+        yield "difference is a mean of the logarithms of the ratios within rounds. 'same' means: the whole interval"
+        yield f"lies within a factor of {1 + study.margin:g}."
+        return
     yield "Runs of one arm are repeats; no run of one arm belongs to a run"
     yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
     yield "spread differently, and a rank test (Mann-Whitney) must agree. Neither knows what changed on the hosts"
