@@ -548,8 +548,11 @@ def _bounds(points: Sequence[LoadPoint], plan: SweepPlan, found: LoadEstimate | 
     """Return the greatest load that is shown to be fine, 0 for none, and the least that is shown not to be."""
     if plan.limit is None:
         below = takewhile(lambda one: not is_saturated(one), points)
-        met = max((one.offered for one in below if one.met and len(one.achieved) >= TRIALS_MIN), default=0.0)
-        return (met, None) if found is None else (max(met, found.low or 0.0), found.high)
+        # a load that is hardly less than the saturation may have been met by luck
+        most = math.inf if found is None or found.low is None else found.iops / (1 + RESOLUTION)
+        met = (one.offered for one in below if one.met and len(one.achieved) >= TRIALS_MIN and one.offered <= most)
+        low, high = (None, None) if found is None else (found.low, found.high)
+        return max([low or 0.0, *met]), high
     if found is not None:
         return found.low or 0.0, found.high
     sure = [(_shown(points, one), one.offered) for one in points]
