@@ -157,3 +157,10 @@ def test_three_arms_take_turns_too(kept: Kept, tmp_path: Path) -> None:
     document = strictly(kept("compare", *words, "--json"))
     assert (document["study"]["order"], document["study"]["paired"]) == ("taken-in-turn", True)
     assert [one["rounds"] for one in document["comparisons"]] == [6, 6, 6]
+
+
+def test_of_many_arms_a_few_drifts_are_told(kept: Kept, tmp_path: Path) -> None:
+    timed(tmp_path, "AAAABBBBCCCCDDDD", step=0.98, noise=0.001)
+    shown = " ".join(kept("compare", *(str(tmp_path / arm) for arm in "ABCD")).split())
+    assert shown.count("a run, in order of time") == 3
+    assert "drift: 3 more pairs of arms changed so from run to run" in shown

@@ -42,6 +42,9 @@ DRIFT_WARNED = 0.1
 those of no one moment.
 """
 
+_DRIFTS_TOLD = 3
+"""The most pairs of arms of which a drift from run to run is told."""
+
 STARTS_TOLD = 3
 """Fewer starts tell nothing of how much starts differ."""
 
@@ -178,9 +181,10 @@ def drift_warnings(result: Result) -> Iterator[str]:
             f"{told}{of_load}. Arms are compared within rounds of {each}, in random order: no arm gains from it, and"
             " what it adds to the noise is in the intervals"
         )
-    for one in result.verdicts:
-        if one.drift is not None:
-            yield _run_drift(one, one.drift, study)
+    drifting = [(one, one.drift) for one in result.verdicts if one.drift is not None]
+    yield from (_run_drift(one, drift, study) for one, drift in drifting[:_DRIFTS_TOLD])
+    if (more := len(drifting) - _DRIFTS_TOLD) > 0:
+        yield f"drift: {count_text(more, 'more pair')} of arms changed so from run to run"
 
 
 def _run_drift(found: Comparison, drift: RunDrift, study: Study) -> str:
