@@ -79,8 +79,10 @@ def _small(place: Path, *commands: str) -> tuple[dict[str, int], str]:
 
 
 def test_what_reads_and_watches_needs_no_extra(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(b"studies that only its libraries can read")
     commands = {
         f"audit {_EXAMPLES}/web1.xml": 4, f"audit {_EXAMPLES}/web1.xml --json --here": 4,
+        f"audit {_EXAMPLES}/web1.xml --here --store {tmp_path}/kept": 4,
         f"advise {_EXAMPLES}/web1.xml": 0, f"explain {_EXAMPLES}/before/run-1.json": 0,
         f"explain {_EXAMPLES}/before/run-1.json --json": 0, "probe --json": 0, "knobs --json": 0,
         f"top --once --qmp {tmp_path}/none": 3, f"diagnose --qmp {tmp_path}/none": 3, "fleet --help": 0,

@@ -36,7 +36,7 @@ def test_what_differs_besides_the_arms_is_said_in_one_line(kept: Kept, tmp_path:
     told = "the arms differ in other options: program (kvm: fio-3.33, vmware: Vdbench); direct (kvm: 1, vmware: not "
     brief, whole = (" ".join(kept("compare", *both, *more).split()) for more in ((), ("-v",)))
     assert told in brief
-    assert f"{told}known); seconds (kvm: 0.166, vmware: 29)" in whole
+    assert f"{told}known); seconds (kvm: 0.17, vmware: 29)" in whole
     assert "the jobs differ" not in brief + whole
 
 

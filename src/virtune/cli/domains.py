@@ -196,9 +196,10 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
 
     past = None
     if (vms.here or vms.connect) and store.exists():  # else it needs no database's library
-        from virtune.flows.stored.earlier_studies import Past
+        with contextlib.suppress(ModuleNotFoundError):  # an audit without these libraries only lacks the results
+            from virtune.flows.stored.earlier_studies import Past
 
-        past = Past(store)
+            past = Past(store)
     diffs = sys.maxsize if each else 0 if form == "brief" else SHOWN_IN_FULL
     results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
