@@ -99,27 +99,6 @@ def test_threads_pins_and_polling_are_made_where_they_are_missing(path: Path) ->
     assert read_domain(removed).pin("iothread:4") is None
 
 
-def _elements(one: Element) -> tuple[object, ...]:
-    own = one.tag, one.attributes, one.text, one.start, one.opened, one.closing, one.end, one.line
-    return *own, [_elements(child) for child in one.children]
-
-
-@pytest.mark.parametrize("path", sorted(DOMAINS.glob("*.xml"))[::5], ids=lambda path: path.stem)
-def test_what_is_read_of_a_change_is_what_all_of_the_text_says(path: Path) -> None:
-    """Of a text that a change made only the changed element is parsed; a copy of that text is parsed in full."""
-    document = read_document(path.read_bytes())
-    waiting = [document.root]
-    while waiting:
-        element = waiting.pop()
-        waiting += element.children[::3]
-        gone = remove_element(document, element) if element is not document.root else document.text
-        added = add_child(document, element, "<a>\n<b c='d'/>\n</a>")
-        for after in (gone, added, set_attribute(document, element, "type", "<longer>")):
-            known = read_document(after)
-            read_document.cache_clear()
-            assert _elements(known.root) == _elements(read_document(after[:1] + after[1:]).root)
-
-
 def test_every_line_that_no_turn_names_stays_as_it_is() -> None:
     text = (DOMAINS / "hand-written.xml").read_bytes()
     altered = alter(text, SettingChange(knob="disk.aio", at="vda", value="io_uring"))

@@ -7,8 +7,7 @@ reference to something outside; size, depth and number of elements are bounded.
 """
 
 import re
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
 from xml.parsers import expat
@@ -106,7 +105,7 @@ def read_document(text: bytes) -> Document:
     if text.startswith((b"\xff\xfe", b"\xfe\xff", b"\0<", b"<\0")):
         raise ReadError("it is written in UTF-16, and libvirt writes and reads UTF-8")
     try:
-        root = _changed_tree(text) or _tree(text)
+        root = _tree(text)
     except expat.ExpatError as error:
         reason = expat.errors.messages.get(error.code, "not well-formed")
         raise ReadError(f"line {error.lineno}: it is no XML: {reason}") from None
@@ -169,16 +168,16 @@ def set_attribute(document: Document, element: Element, name: str, value: str) -
     text = document.text
     for found in _ATTRIBUTE.finditer(text, element.start, element.opened):
         if found[1].decode() == name:
-            return _spliced(document, found.start(2) + 1, found.end(2) - 1, _quoted(value))
+            return _spliced(text, found.start(2) + 1, found.end(2) - 1, _quoted(value))
     at = _attributes_end(document, element)
-    return _spliced(document, at, at, f" {name}='{_quoted(value).decode()}'".encode())
+    return _spliced(text, at, at, f" {name}='{_quoted(value).decode()}'".encode())
 
 
 def remove_attribute(document: Document, element: Element, name: str) -> bytes:
     """Return the text without one attribute of one element."""
     for found in _ATTRIBUTE.finditer(document.text, element.start, element.opened):
         if found[1].decode() == name:
-            return _spliced(document, found.start(), found.end(), b"")
+            return _spliced(document.text, found.start(), found.end(), b"")
     return document.text
 
 
@@ -186,12 +185,12 @@ def set_text(document: Document, element: Element, value: str) -> bytes:
     """Return the text with the content of an element without children changed; raises PlanError beside a comment."""
     if element.end == element.opened:
         return _spliced(
-            document, element.start, element.end, _filled(document, element, escape(value, quote=False).encode())
+            document.text, element.start, element.end, _filled(document, element, escape(value, quote=False).encode())
         )
     closing = document.text.rindex(b"</", element.start, element.end)
     if b"<" in document.text[element.opened : closing]:
         raise PlanError(f"line {element.line}: <{element.tag}> has more in it than its value; change it by hand")
-    return _spliced(document, element.opened, closing, escape(value, quote=False).encode())
+    return _spliced(document.text, element.opened, closing, escape(value, quote=False).encode())
 
 
 def remove_element(document: Document, element: Element) -> bytes:
@@ -200,7 +199,7 @@ def remove_element(document: Document, element: Element) -> bytes:
     before = _INDENT.search(text, max(0, start - 200), start)
     if before and text[element.end : element.end + 1] in (b"\n", b"\r"):
         start = before.start()
-    return _spliced(document, start, element.end, b"")
+    return _spliced(text, start, element.end, b"")
 
 
 def add_child(document: Document, parent: Element, xml: str, *, after: tuple[str, ...] = ()) -> bytes:
@@ -212,19 +211,19 @@ def add_child(document: Document, parent: Element, xml: str, *, after: tuple[str
     if parent.end == parent.opened:
         before = _INDENT.search(text, max(0, parent.start - 200), parent.start)
         inner = xml if before is None else f"{before[0].decode()}  {xml}{before[0].decode()}"
-        return _spliced(document, parent.start, parent.end, _filled(document, parent, inner.encode()))
+        return _spliced(text, parent.start, parent.end, _filled(document, parent, inner.encode()))
     last = next((one for name in after for one in reversed(parent.children) if one.tag == name), None)
     at = parent.opened if last is None else last.end
     sibling = last or (parent.children[0] if parent.children else None)
     if sibling is not None:
         before = _INDENT.search(text, max(0, sibling.start - 200), sibling.start)
-        return _spliced(document, at, at, ((before[0] if before else b"") + xml.encode()))
+        return _spliced(text, at, at, ((before[0] if before else b"") + xml.encode()))
     before = _INDENT.search(text, max(0, parent.start - 200), parent.start)
     indent = before[0] + b"  " if before else b""
     closing = text.rindex(b"</", parent.start, parent.end)
     blank = not text[parent.opened : closing].strip()
     tail = before[0] if before and blank else b""
-    return _spliced(document, at, closing if blank else at, indent + xml.encode() + tail)
+    return _spliced(text, at, closing if blank else at, indent + xml.encode() + tail)
 
 
 def _filled(document: Document, element: Element, inner: bytes) -> bytes:
@@ -244,50 +243,5 @@ def _quoted(value: str) -> bytes:
     return escape(value).encode()
 
 
-_Splice = tuple[bytes, Document, int, int]
-_SPLICED: deque[_Splice] = deque(maxlen=4)
-"""The last texts that were made by a change: of which document, and which bytes of it were replaced."""
-
-
-def _spliced(document: Document, start: int, end: int, new: bytes) -> bytes:
-    text = document.text[:start] + new + document.text[end:]
-    _SPLICED.append((text, document, start, end))
-    return text
-
-
-def _changed_tree(text: bytes) -> Element | None:
-    """Return the elements of a text that is a known one but for a change, of which only the smallest element with the
-    change in it is parsed: it takes a quarter of the time. None where all of it is to be parsed.
-    """
-    made = next((one for one in _SPLICED if one[0] is text), None)
-    if made is None or b"\r" in text:
-        return None
-    _, document, start, end = made
-    way = [document.root]
-    while inner := next((one for one in reversed(way[-1].children) if one.start < start), None):
-        if inner.end <= end:
-            break
-        way.append(inner)
-    old, more = way.pop(), len(text) - len(document.text)
-    if not way:
-        return None
-    part = text[old.start : old.end + more]
-    lines = part.count(b"\n") - document.text[old.start : old.end].count(b"\n")
-    try:
-        tree = _moved(_tree(part), old.start, old.line - 1, text)
-    except (ReadError, expat.ExpatError, ValueError):  # where in the whole text, the whole text tells
-        return None
-    for outer in reversed(way):
-        at = next(number for number, one in enumerate(outer.children) if one is old)
-        behind = [_moved(one, more, lines, text) for one in outer.children[at + 1 :]]
-        children = [*outer.children[:at], tree, *behind]
-        old, tree = outer, replace(outer, source=text, closing=(outer.closing or 0) + more, children=children)
-    return tree
-
-
-def _moved(element: Element, by: int, lines: int, text: bytes) -> Element:
-    closing = None if element.closing is None else element.closing + by
-    start, line, children = element.start + by, element.line + lines, list[Element]()
-    for child in element.children:  # not a list made at once: that would be a second level of calls for each element
-        children.append(_moved(child, by, lines, text))
-    return Element(element.tag, element.attributes, start, line, text, closing, element.text, children)
+def _spliced(text: bytes, start: int, end: int, new: bytes) -> bytes:
+    return text[:start] + new + text[end:]
