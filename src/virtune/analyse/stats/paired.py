@@ -439,10 +439,7 @@ def drift_of_runs(family: Family, baseline: Arm, candidate: Arm, places: Places)
     ]
     if min(map(len, sides)) < REPEATS_MIN:
         return None
-    # numpy takes longer to load than `--help` takes
-    import numpy as np
-
-    from virtune.analyse.stats.noise import drift_of
+    from virtune.analyse.stats.noise import drift_of  # which needs numpy, longer to load than `--help` takes
 
     common = drift_of({"baseline": sides[0], "candidate": sides[1]}, level=_DRIFT_LEVEL)
     if common is None or common.low <= 0 <= common.high:
@@ -451,13 +448,14 @@ def drift_of_runs(family: Family, baseline: Arm, candidate: Arm, places: Places)
     one_way = all(linear_regression(*zip(*side, strict=True)).slope * slope > 0 for side in sides)
     if not one_way or abs(slope) * (len(every) - 1) < _DRIFT_LEAST:
         return None
-    design = np.array([[1.0, number >= len(sides[0]), place] for number, (place, _) in enumerate(every)])
-    values, free = np.array([value for _, value in every]), len(every) - 3
-    found = np.linalg.lstsq(design, values, rcond=None)[0]
-    error = float(((values - design @ found) ** 2).sum()) / free * np.linalg.inv(design.T @ design)[1, 1]
-    rest = _interval(float(found[1]), two_sided(family.confidence, free) * math.sqrt(error), family.confidence)
-    one, other = (fmean(place for place, _ in side) for side in sides)
-    carried = _interval(slope * (other - one), 0.0, family.confidence)
+    (one, low), (other, high) = (tuple(map(fmean, zip(*side, strict=True))) for side in sides)
+    width = sum(variance(place for place, _ in side) * (len(side) - 1) for side in sides)
+    left = sum(variance(value - slope * place for place, value in side) * (len(side) - 1) for side in sides)
+    free, apart = len(every) - 3, other - one
+    error = left / free * (1 / len(sides[0]) + 1 / len(sides[1]) + apart**2 / width)
+    radius = two_sided(family.confidence, free) * math.sqrt(error)
+    rest = _interval(high - low - slope * apart, radius, family.confidence)
+    carried = _interval(slope * apart, 0.0, family.confidence)
     if rest is None or carried is None:
         return None
     return RunDrift(per_run=common.per_minute, low=common.low, high=common.high, carried=carried.estimate, rest=rest)
