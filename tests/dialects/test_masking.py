@@ -106,6 +106,19 @@ def test_what_is_not_secret_stays(text: str) -> None:
     assert masked(text) == text
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "passwd", "password", "passphrase", "passcode", "adminPass", "secret", "token", "credential", "cookie",
+        "vnc.key", "keysafe", "private_key", "apikey", "api-key", "access.key", "AUTH_KEY", "encryptionKey",
+        "user_data", "userdata", "user-data",
+    ],
+)  # fmt: skip
+def test_each_name_of_a_secret_alone_in_a_text_hides_what_it_has(name: str) -> None:
+    """Texts are first searched for parts of these names."""
+    assert "hunter2" not in masked(f"name = web1\n{name} = hunter2\n")
+
+
 def test_of_real_configurations_only_what_is_secret_is_masked() -> None:
     lines = 0
     changed: list[str] = []
